@@ -1,0 +1,26 @@
+"""The default rule: a weighted sum, taken as the messages come, so that memory does not grow with the cohort."""
+
+from coterie.settings import settings
+from coterie.tree import Tree
+
+
+@settings
+class Mean:
+    """sum_i w_i message_i with the method's own weights."""
+
+    def start(self) -> "WeightedSum":
+        return WeightedSum()
+
+
+class WeightedSum:
+    def __init__(self) -> None:
+        self._total: Tree = {}
+
+    def add(self, weight: float, message: Tree) -> None:
+        if self._total:
+            self._total = {name: total + weight * message[name] for name, total in self._total.items()}
+        else:
+            self._total = {name: weight * value for name, value in message.items()}
+
+    def result(self) -> Tree:
+        return self._total

@@ -1,0 +1,166 @@
+"""The commands."""
+
+import json
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.table import Table
+
+from coterie.errors import DivergedError, UserError
+
+app = typer.Typer(
+    help="Personalized federated learning.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+screen = Console(stderr=True)
+
+RecipeArgument = Annotated[str, typer.Argument(help="A TOML file, or a name from `coterie recipes`.")]
+Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe.")]
+
+
+@app.command()
+def run(
+    recipe: RecipeArgument = "",
+    changes: Changes = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-N unless given.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json and nothing else.")] = False,
+) -> None:
+    """Train a federation: RECIPE, or the default on embedded data."""
+    from coterie import recipe as recipes
+    from coterie.folder import read_recipe
+    from coterie.progress import RunProgress
+    from coterie.report.table import closing_table, cost_line
+    from coterie.train import execute
+
+    if resume is not None and out is not None:
+        raise UserError("--resume goes on in its own folder; leave --out away")
+    if resume is not None and not recipe and not changes:
+        settings = recipes.Recipe.parse(read_recipe(resume))
+    else:
+        settings = recipes.read(recipe or "digits", changes or [])
+    federation = settings.federation()
+    folder = resume or out or _next_free(Path("runs"), f"{settings.as_dict()['data']['name']}-{_method_name(settings)}")
+    interrupted = _on_interrupt()
+    with RunProgress(screen, settings.run.rounds, quiet=as_json) as progress:
+        try:
+            result = execute(
+                settings,
+                federation,
+                folder,
+                resume=resume is not None,
+                on_round=progress.advance,
+                should_stop=lambda: bool(interrupted),
+            )
+        except KeyboardInterrupt:
+            progress.stop()
+            screen.print(f"Stopped. Go on with:\n  coterie run --resume {folder}", highlight=False, soft_wrap=True)
+            raise typer.Exit(130) from None
+    if as_json:
+        sys.stdout.write(json.dumps(result.summary, indent=2) + "\n")
+    else:
+        Console().print(closing_table(result.summary))
+        Console().print(cost_line(result.summary), highlight=False)
+        Console().print(f"{folder}/report.html", highlight=False, soft_wrap=True)
+
+
+@app.command("methods")
+def list_methods() -> None:
+    """The methods there are, with their settings."""
+    _listing("methods")
+
+
+@app.command("datasets")
+def list_datasets() -> None:
+    """The data sets there are."""
+    _listing("data")
+
+
+@app.command("partitions")
+def list_partitions() -> None:
+    """The ways to deal a data set to clients."""
+    _listing("partition")
+
+
+@app.command("models")
+def list_models() -> None:
+    """The networks there are."""
+    _listing("models")
+
+
+@app.command("recipes")
+def list_recipes() -> None:
+    """The recipes that come with Coterie."""
+    from coterie.recipe import available
+
+    table = Table("name", "what it runs")
+    for name, path in available().items():
+        table.add_row(name, path.read_text().splitlines()[0].removeprefix("#").strip())
+    Console().print(table)
+
+
+def main() -> None:
+    """Entry point: a mistake of the user's is told in a line or two, with exit code 2."""
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(message)s",
+        handlers=[RichHandler(console=screen, show_time=False, show_path=False)],
+    )
+    try:
+        app()
+    except UserError as error:
+        screen.print(f"[bold red]error:[/] {_escaped(error)}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except DivergedError as error:
+        screen.print(f"[bold red]stopped:[/] {_escaped(error)}", highlight=False, soft_wrap=True)
+        sys.exit(1)
+
+
+def _listing(kind: str) -> None:
+    import dataclasses
+
+    from coterie import registry
+
+    table = Table("name", "what it is", "settings")
+    for name in registry.names(kind):
+        component: Any = registry.load(kind, name)
+        options = [f"{field.name} = {_default(field)}" for field in dataclasses.fields(component)]
+        table.add_row(name, (component.__doc__ or "").partition("\n")[0], "\n".join(options))
+    Console().print(table)
+
+
+def _default(field: Any) -> str:
+    import dataclasses
+
+    value = field.default_factory() if field.default is dataclasses.MISSING else field.default
+    return json.dumps(value) if value is not None else "-"
+
+
+def _method_name(settings: Any) -> str:
+    return str(settings.as_dict()["method"]["name"])
+
+
+def _next_free(parent: Path, name: str) -> Path:
+    return next(path for n in range(1, 1_000_000) if not (path := parent / f"{name}-{n}").exists())
+
+
+def _on_interrupt() -> list[int]:
+    """The first Ctrl-C lets the round end and is remembered here; the second stops at once."""
+    received: list[int] = []
+
+    def remember(number: int, _: Any) -> None:
+        received.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        screen.print("\nStopping after this round; Ctrl-C again to stop at once.", highlight=False)
+
+    signal.signal(signal.SIGINT, remember)
+    return received
+
+
+def _escaped(error: Exception) -> str:
+    return str(error).replace("[", r"\[")

@@ -1,0 +1,86 @@
+"""One round, from top to bottom."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from coterie import streams
+from coterie.engine.store import PersonalStore
+from coterie.errors import DivergedError
+from coterie.federation import Federation
+from coterie.method import Client, Data, Labels, Method, Round, Task, Tree
+from coterie.tree import is_finite, num_bytes
+
+Observer = Callable[[int, Tree, Tree], None]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Who trains what, how, and by which engine."""
+
+    method: Method
+    task: Task
+    federation: Federation
+    labels: Labels
+    engine: Any
+    aggregate: Any
+    seed: int
+
+    def create(self, client: int) -> Tree:
+        """The personal state that a client starts from."""
+        name, outputs = self.federation.ids[client], self.federation.num_outputs(client, self.labels)
+        return self.method.init_personal(self.task, Client(name, outputs, streams.key(self.seed, "personal", 0, name)))
+
+    def train_data(self, client: int, index: int) -> Data:
+        stream = streams.key(self.seed, "batches", index, self.federation.ids[client])
+        return self.federation.data(client, "train", self.labels, stream)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a round leaves behind, next to the personal states in the store."""
+
+    shared: Tree
+    memory: Tree
+    loss: float | None
+    refused: list[int]
+    bytes_down: int
+    bytes_up: int
+
+
+def play_round(
+    setup: Setup, shared: Tree, memory: Tree, store: PersonalStore, cohort: Sequence[int], rnd: Round, observe: Observer
+) -> Played:
+    """`rnd` is as the method planned it; `observe` sees each client as its local update leaves it."""
+    method, task, each_client = setup.method, setup.task, setup.engine.each_client
+    if not cohort:
+        return Played(shared, memory, None, [], 0, 0)
+    sizes = torch.as_tensor(setup.federation.sizes()[cohort], dtype=torch.float64)
+    weights = method.weights(sizes, rnd).tolist()
+    personal = (store[client] for client in cohort)
+    data = (setup.train_data(client, rnd.index) for client in cohort)
+
+    total, updated, refused, bytes_up = setup.aggregate.start(), {}, [], 0
+    replies = each_client(lambda mine, examples: method.local_update(task, shared, mine, examples, rnd), personal, data)
+    for client, weight, (message, mine) in zip(cohort, weights, replies, strict=True):
+        bytes_up += num_bytes(message)
+        if not (is_finite(message) and is_finite(mine)):
+            refused.append(client)
+            continue
+        total.add(weight, message)
+        updated[client] = mine
+        observe(client, method.local_shared(shared, message), mine)
+    if not updated:
+        raise DivergedError(f"round {rnd.index}: no client of the cohort sent finite numbers; lower the method's rates")
+
+    update = total.result()
+    after, memory = method.server_update(task, shared, memory, update, rnd)
+    for client, mine in zip(
+        updated, each_client(partial(method.receive, task, after, rnd=rnd), updated.values()), strict=True
+    ):
+        store[client] = mine
+    loss = float(update["loss"]) if "loss" in update else None
+    return Played(after, memory, loss, refused, num_bytes(shared) * len(cohort), bytes_up)

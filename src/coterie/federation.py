@@ -1,0 +1,214 @@
+"""Many clients, each with its own examples and its own label set, over one pool of arrays."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from coterie.errors import UserError
+from coterie.method import Data, Labels
+
+Index = NDArray[np.int64]
+
+
+class Ragged(NamedTuple):
+    """Rows of integers of different length, in one array."""
+
+    values: Index
+    offsets: Index
+
+    @classmethod
+    def of(cls, rows: Sequence[Index]) -> "Ragged":
+        values = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
+        return cls(values, np.cumsum([0, *map(len, rows)], dtype=np.int64))
+
+    def row(self, i: int) -> Index:
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    def lengths(self) -> Index:
+        return np.diff(self.offsets)
+
+
+class Examples(NamedTuple):
+    """A data set as it is published: no clients yet. Labels are 0..C-1, named by `labels`."""
+
+    x_train: NDArray[Any]
+    y_train: Index
+    x_test: NDArray[Any]
+    y_test: Index
+    labels: tuple[Any, ...]
+
+
+class Assignment(NamedTuple):
+    """What a partition decides: rows of the train and of the test set for each client, its classes, who is new."""
+
+    train: Sequence[Index]
+    test: Sequence[Index]
+    classes: Sequence[Index]
+    is_new: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Clients are numbered by their place in `ids`; labels are numbered by their place in `labels`."""
+
+    ids: tuple[str, ...]
+    labels: tuple[Any, ...]
+    x: Tensor
+    y: Tensor
+    splits: dict[str, Ragged]
+    """For "train" and "test": which rows of x and y are each client's."""
+    classes: Ragged
+    """Each client's own label set, sorted."""
+    is_new: NDArray[np.bool_]
+    """Held out of training, to be met as new users."""
+
+    def __post_init__(self) -> None:
+        empty = np.flatnonzero(self.splits["train"].lengths() == 0)
+        if len(empty):
+            raise UserError(f"client {self.ids[empty[0]]!r} has no training example; give it some or leave it out")
+
+    @classmethod
+    def from_arrays(
+        cls,
+        clients: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]],
+        *,
+        new: Sequence[str] = (),
+        classes: Mapping[str, Sequence[Any]] | None = None,
+    ) -> "Federation":
+        """From {client: (x_train, y_train, x_test, y_test)}; `new` names those held out as new users.
+
+        A client's label set is what it trains on, unless `classes` declares a larger one.
+        """
+        if not clients:
+            raise UserError("a federation needs at least one client")
+        if unknown := set(new) - set(clients):
+            raise UserError(f"new users {sorted(unknown)} are not among the clients")
+        own: dict[str, NDArray[Any]] = {}
+        rows: dict[str, list[Index]] = {"train": [], "test": []}
+        xs: list[NDArray[Any]] = []
+        ys: list[NDArray[Any]] = []
+        start = 0
+        for client, arrays in clients.items():
+            if len(arrays) != 4:
+                raise UserError(
+                    f"client {client!r}: expected (x_train, y_train, x_test, y_test), got {len(arrays)} arrays"
+                )
+            declared = (classes or {}).get(client)
+            own[client] = np.unique(_labels(client, "train", arrays[1]) if declared is None else np.asarray(declared))
+            for split, x, y in (("train", *arrays[:2]), ("test", *arrays[2:])):
+                x, y = _inputs(client, split, x), _labels(client, split, y)
+                _check_client(client, split, x, y, own[client], xs)
+                rows[split].append(np.arange(start, start + len(y)))
+                start += len(y)
+                xs.append(x)
+                ys.append(y)
+        labels = np.unique(np.concatenate(list(own.values())))
+        return cls(
+            ids=tuple(clients),
+            labels=tuple(labels.tolist()),
+            x=torch.from_numpy(np.concatenate([x for x in xs if len(x)])),
+            y=torch.from_numpy(np.searchsorted(labels, np.concatenate([y for y in ys if len(y)]))),
+            splits={split: Ragged.of(each) for split, each in rows.items()},
+            classes=Ragged.of([np.searchsorted(labels, mine) for mine in own.values()]),
+            is_new=np.isin(list(clients), list(new)),
+        )
+
+    @classmethod
+    def assemble(cls, examples: Examples, assignment: Assignment) -> "Federation":
+        """From a data set and a partition of it; clients are called "0", "1", ..."""
+        shift = len(examples.y_train)
+        test = [rows + shift for rows in assignment.test]
+        return cls(
+            ids=tuple(map(str, range(len(assignment.train)))),
+            labels=examples.labels,
+            x=torch.from_numpy(np.concatenate([examples.x_train, examples.x_test])),
+            y=torch.from_numpy(np.concatenate([examples.y_train, examples.y_test])),
+            splits={"train": Ragged.of(assignment.train), "test": Ragged.of(test)},
+            classes=Ragged.of(assignment.classes),
+            is_new=assignment.is_new,
+        )
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> "Federation":
+        return replace(self, x=self.x.to(device, dtype if self.x.is_floating_point() else None), y=self.y.to(device))
+
+    @property
+    def existing(self) -> Index:
+        return np.flatnonzero(~self.is_new)
+
+    @property
+    def new(self) -> Index:
+        return np.flatnonzero(self.is_new)
+
+    def sizes(self, split: str = "train") -> Index:
+        return self.splits[split].lengths()
+
+    def num_outputs(self, i: int, labels: Labels) -> int:
+        """K_i: the head that the client needs."""
+        return len(self.labels) if labels == "global" else len(self.classes.row(i))
+
+    def data(self, i: int, split: str, labels: Labels, stream: int = 0) -> Data:
+        """The client's examples, labelled over the union of classes or over its own."""
+        rows = torch.from_numpy(self.splits[split].row(i)).to(self.y.device)
+        y = self.y[rows]
+        if labels == "local":
+            y = torch.searchsorted(self.own(i), y)
+        return Data(self.x[rows], y, torch.ones_like(y, dtype=torch.bool), torch.tensor(stream, device=y.device))
+
+    def own(self, i: int) -> Tensor:
+        """The client's label set, as a tensor."""
+        return torch.from_numpy(self.classes.row(i)).to(self.y.device)
+
+    def fingerprint(self) -> str:
+        """Tells whether a run is resumed on the federation that it was started on."""
+        digest = hashlib.sha256(repr((self.ids, self.labels, tuple(self.x.shape))).encode())
+        for array in (self.y.cpu().numpy(), self.is_new, *(part for split in self.splits.values() for part in split)):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def _inputs(client: str, split: str, x: ArrayLike) -> NDArray[Any]:
+    x = np.asarray(x)
+    if x.dtype.kind not in "fiub":
+        raise UserError(f"client {client!r}: x_{split} holds {x.dtype}, not numbers")
+    if x.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))
+        if len(bad):
+            raise UserError(
+                f"client {client!r}: x_{split} row {bad[0]} is not finite (NaN or infinity); mend or drop it"
+            )
+    return x.astype(np.float32) if x.dtype != np.float64 else x
+
+
+def _labels(client: str, split: str, y: ArrayLike) -> NDArray[Any]:
+    y = np.asarray(y)
+    if y.ndim != 1:
+        raise UserError(f"client {client!r}: y_{split} must be one label a row, got shape {y.shape}")
+    if y.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(y) | (y != np.round(y)))
+        if len(bad):
+            raise UserError(f"client {client!r}: y_{split} row {bad[0]} is {y[bad[0]]}, not a class label")
+        y = y.astype(np.int64)
+    return y
+
+
+def _check_client(
+    client: str, split: str, x: NDArray[Any], y: NDArray[Any], own: NDArray[Any], before: Sequence[NDArray[Any]]
+) -> None:
+    if len(x) != len(y):
+        raise UserError(f"client {client!r}: {len(x)} rows in x_{split} but {len(y)} labels in y_{split}")
+    if split == "train" and not len(y):
+        raise UserError(f"client {client!r} has no training example; give it some or leave it out")
+    if before and len(x) and x.shape[1:] != before[0].shape[1:]:
+        raise UserError(f"client {client!r}: x_{split} rows have shape {x.shape[1:]}, others {before[0].shape[1:]}")
+    bad = np.flatnonzero(~np.isin(y, own))
+    if len(bad):
+        raise UserError(
+            f"client {client!r}: y_{split} row {bad[0]} has label {y[bad[0]]!r}, outside its set {own.tolist()}; "
+            "declare it with classes={...} or drop the row"
+        )

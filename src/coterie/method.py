@@ -1,0 +1,83 @@
+"""The contract: a method is a frozen dataclass of the paper's symbols with these pure functions and no other state.
+
+A client function *returns* its personal state; what is not in `message` never leaves the client.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal, NamedTuple
+
+from torch import Tensor
+
+from coterie.round import Client, Round
+from coterie.settings import Count, Rate, settings
+from coterie.task import Data, Task
+from coterie.tree import Tree
+
+__all__ = ["Client", "Count", "Data", "Labels", "Method", "Passes", "Rate", "Round", "Task", "Tree", "settings"]
+
+Labels = Literal["local", "global"]
+
+
+class Passes(NamedTuple):
+    """What one local update costs a client, in passes over a batch; Task.flops turns it into operations."""
+
+    batch: int
+    body_forwards: int
+    body_backwards: int
+    head_steps: int
+
+
+class Method(ABC):
+    labels: ClassVar[Labels] = "global"
+    """The default label space: "local" re-indexes each client's own classes, "global" is the union of all."""
+
+    def init_shared(self, task: Task) -> Tree:
+        """What the server sends in the first round."""
+        return task.shared_model()
+
+    def init_memory(self, task: Task, shared: Tree) -> Tree:
+        """What the server keeps between rounds."""
+        return {}
+
+    def init_personal(self, task: Task, client: Client) -> Tree:
+        """What a client starts from, whenever it is first visited: a function of the initial model only."""
+        return task.personal_buffers()
+
+    @abstractmethod
+    def plan(self, rnd: Round) -> Round:
+        """The server fixes and announces the round's local steps."""
+
+    @abstractmethod
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
+        """A client's work: (message, personal). A scalar `loss` in the message is the training loss it saw."""
+
+    @abstractmethod
+    def passes(self, size: int, rnd: Round) -> Passes:
+        """The cost of `local_update` for a client with so many examples. The contract suite recounts it."""
+
+    @abstractmethod
+    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
+        """w_i: the coefficients of the sum over the cohort."""
+
+    @abstractmethod
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
+        """The server's work on update = sum_i w_i message_i: (shared, memory)."""
+
+    def receive(self, task: Task, shared: Tree, personal: Tree, rnd: Round) -> Tree:
+        """What a client of the cohort does with the new broadcast."""
+        return personal
+
+    def local_shared(self, shared: Tree, message: Tree) -> Tree:
+        """The shared part as a client holds it right after its local update: unmoved, unless the method moves it."""
+        return shared
+
+    def personal_params(self, task: Task, shared: Tree, personal: Tree) -> Tree:
+        """The client's model."""
+        return {**shared, **personal}
+
+    def predict(self, task: Task, shared: Tree, personal: Tree, x: Tensor) -> Tensor:
+        return task.outputs(self.personal_params(task, shared, personal), x)
+
+    @abstractmethod
+    def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
+        """Personal state made from a little local work alone: for a new user, or to refresh one before use."""

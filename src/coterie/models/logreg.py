@@ -1,0 +1,19 @@
+"""Logistic regression. Input: anything, flattened. The body has no parameters; the head is all there is to learn."""
+
+from math import prod
+
+from torch import nn
+
+from coterie.models.model import Model
+from coterie.settings import settings
+
+
+@settings
+class LogReg(Model):
+    """Multinomial logistic regression: convex, no shared body."""
+
+    def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+        net = nn.Sequential()
+        net.add_module("body", nn.Flatten())
+        net.add_module("head", nn.Linear(prod(shape), num_outputs))
+        return net

@@ -1,0 +1,28 @@
+"""A multilayer perceptron. Input: anything, flattened. Body: dense layers with ReLU. Head: one linear layer."""
+
+from dataclasses import field
+from math import prod
+
+from torch import nn
+
+from coterie.models.model import Model
+from coterie.settings import Count, settings
+
+
+@settings
+class MLP(Model):
+    """Flatten, dense layers with ReLU; the PFLEGO paper's net for MNIST-like data is hidden = [200]."""
+
+    hidden: list[Count] = field(default_factory=lambda: [200])
+    """Widths of the body's layers."""
+
+    def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+        layers: list[nn.Module] = [nn.Flatten()]
+        width = prod(shape)
+        for hidden in self.hidden:
+            layers += [nn.Linear(width, hidden), nn.ReLU()]
+            width = hidden
+        net = nn.Sequential()
+        net.add_module("body", nn.Sequential(*layers))
+        net.add_module("head", nn.Linear(width, num_outputs))
+        return net

@@ -1,0 +1,26 @@
+"""What every network of this room is: settings that build an `nn.Module`, and the name of its head."""
+
+from abc import ABC, abstractmethod
+from typing import Literal
+
+from torch import nn
+
+from coterie.settings import settings
+from coterie.task import BufferPolicy
+
+
+@settings
+class Model(ABC):
+    labels: Literal["auto", "local", "global"] = "auto"
+    """What the head tells apart: each client's own classes, the union of all, or as the method has it by default."""
+    buffers: BufferPolicy = "average"
+    """BatchNorm statistics travel and are averaged, or stay with the client."""
+
+    @property
+    def head(self) -> str:
+        """The submodule where the body ends and the head begins."""
+        return "head"
+
+    @abstractmethod
+    def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+        """A freshly drawn network for inputs of this shape (without the batch)."""

@@ -1,0 +1,188 @@
+"""The recipe: one typed tree that says everything about a run, read from TOML and from `--set key=value`."""
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from coterie import registry, streams
+from coterie.engine.sampler import Fixed, Independent, Participation, Uniform
+from coterie.errors import UserError
+from coterie.federation import Federation
+from coterie.method import Count, Method, settings
+from coterie.models.model import Model
+
+T = TypeVar("T")
+
+
+@settings
+class RunSettings:
+    rounds: Annotated[int, Field(ge=0)] = 200
+    clients_per_round: Count | None = None
+    """r of participation = "fixed"; all clients unless given."""
+    participation: Literal["fixed", "independent", "uniform"] = "fixed"
+    """A fixed number of clients, each client on its own with `probability`, or a number drawn from `clients_range`."""
+    probability: Annotated[float, Field(gt=0, le=1)] | None = None
+    clients_range: Annotated[list[Count], Field(min_length=2, max_length=2)] | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    eval_every: Count = 10
+    """Rounds from one evaluation of all clients to the next; the last round is always evaluated."""
+    checkpoint_every: Count = 10
+
+    def cohorts(self, num_clients: int) -> Participation:
+        """The process that draws the cohorts."""
+        if self.participation == "independent":
+            return Independent(_needed("probability", self.probability, self.participation))
+        if self.participation == "uniform":
+            return Uniform(*_needed("clients_range", self.clients_range, self.participation))
+        return Fixed(self.clients_per_round or num_clients)
+
+
+@settings
+class EvalSettings:
+    adapt_steps: Annotated[int, Field(ge=0)] = 50
+    """Local steps of the method's own adaptation, for `adapted` and for new users."""
+
+
+@settings
+class EngineSettings:
+    kind: str = "auto"
+    dtype: Literal["float32", "float64"] = "float32"
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+
+
+PLAIN = {"run": RunSettings, "eval": EvalSettings, "engine": EngineSettings}
+NAMED = {"data": "data", "partition": "partition", "model": "models", "method": "methods", "aggregate": "aggregate"}
+USUAL = {"partition": "classes", "model": "mlp", "method": "pflego", "aggregate": "mean"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`data` and `partition` are None where a federation was given from Python."""
+
+    model: Model
+    method: Method
+    aggregate: Any
+    run: RunSettings
+    eval: EvalSettings
+    engine: EngineSettings
+    data: Any = None
+    partition: Any = None
+
+    @classmethod
+    def parse(cls, tree: Mapping[str, Any]) -> "Recipe":
+        """From nested tables, every key checked."""
+        for section, table in tree.items():
+            if section not in PLAIN and section not in NAMED:
+                sections = [*NAMED, *PLAIN]
+                raise UserError(
+                    f"unknown section [{section}]{registry.nearest(section, sections)}; there is: {', '.join(sections)}"
+                )
+            if not isinstance(table, dict):
+                raise UserError(f"{section} = {table!r} must be a section with keys, like {section}.name")
+        parts: dict[str, Any] = {name: _make(kind, name, tree.get(name, {})) for name, kind in PLAIN.items()}
+        for section, kind in NAMED.items():
+            if section not in tree and (section == "data" or (section == "partition" and "data" not in tree)):
+                continue
+            options = dict(tree.get(section, {}))
+            name = options.pop("name", USUAL.get(section))
+            if not isinstance(name, str):
+                raise UserError(f"{section}.name is missing; there is: {', '.join(registry.names(kind))}")
+            parts[section] = _make(registry.load(kind, name), section, options)
+        if (kind := parts["engine"].kind) != "auto":
+            registry.load("engine", kind)
+        return cls(**parts)
+
+    def federation(self) -> Federation:
+        """The data, dealt to clients."""
+        if self.data is None or self.partition is None:
+            raise UserError("the recipe has no [data]: name one (coterie datasets), or pass a federation from Python")
+        examples = self.data.load()
+        rng = streams.generator(self.run.seed, "partition")
+        assignment = self.partition.assign(examples.y_train, examples.y_test, len(examples.labels), rng)
+        return Federation.assemble(examples, assignment)
+
+    def as_dict(self) -> dict[str, Any]:
+        """With every default spelled out, as in a run's recipe.toml."""
+        tree = {}
+        for section in [*NAMED, *PLAIN]:
+            if (part := getattr(self, section)) is not None:
+                name = {"name": registry.name_of(NAMED[section], part)} if section in NAMED else {}
+                options = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+                tree[section] = name | {key: value for key, value in options.items() if _in_toml(value)}
+        return tree
+
+
+def read(source: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """From a TOML file or the name of a recipe that comes with Coterie, with `section.key=value` changes on top."""
+    tree = _load(source)
+    tables: dict[str, dict[str, Any]] = {}
+    for change in changes:
+        path, equals, text = change.partition("=")
+        section, dot, key = path.strip().partition(".")
+        if not (equals and dot and key):
+            raise UserError(f"--set {change!r} is not of the form section.key=value")
+        tables.setdefault(section, {})[key] = _value(text.strip())
+    for section, table in tables.items():
+        base = tree.get(section, {})
+        # Another name takes other options, so the file's own do not carry over.
+        kept = {} if "name" in table and table["name"] != base.get("name") else base
+        tree[section] = {**kept, **table}
+    return Recipe.parse(tree)
+
+
+def available() -> dict[str, Path]:
+    """The recipes that come with Coterie."""
+    installed, checkout = Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes"
+    folder = installed if installed.is_dir() else checkout
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.toml"))}
+
+
+def _load(source: str | Path) -> dict[str, Any]:
+    path = available().get(str(source)) or Path(source)
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        names = available()
+        raise UserError(
+            f"no recipe file {source}{registry.nearest(str(source), names)}; Coterie comes with: {', '.join(names)}"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not TOML: {error}") from None
+    except OSError as error:
+        raise UserError(f"cannot read the recipe {path}: {error.strerror}") from None
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _make(cls: type[T], section: str, options: Mapping[str, Any]) -> T:
+    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for key in options:
+        if key not in known:
+            takes = f"[{section}] takes: {', '.join(known)}" if known else f"[{section}] takes no keys but name"
+            raise UserError(f"unknown key {section}.{key}{registry.nearest(key, known)}; {takes}")
+    try:
+        return cls(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part in known)
+        raise UserError(f"{section}.{place} = {first['input']!r}: {first['msg'].lower()}") from None
+
+
+def _needed(key: str, value: T | None, participation: str) -> T:
+    if value is None:
+        raise UserError(f'run.participation = "{participation}" needs run.{key}')
+    return value
+
+
+def _in_toml(value: Any) -> bool:
+    return isinstance(value, str | int | float | list)

@@ -1,0 +1,70 @@
+"""Names to components, loaded when asked for. A third party adds its own through entry points of the same groups."""
+
+import difflib
+import importlib
+from importlib.metadata import entry_points
+from typing import Any
+
+from coterie.errors import UserError
+
+BUILT_IN: dict[str, dict[str, str]] = {
+    "methods": {
+        "fedavg": "coterie.methods.fedavg:FedAvg",
+        "pflego": "coterie.methods.pflego:PFLEGO",
+    },
+    "data": {
+        "digits": "coterie.data.digits:Digits",
+        "fashion-mnist": "coterie.data.fashion_mnist:FashionMNIST",
+        "mnist": "coterie.data.mnist:MNIST",
+    },
+    "partition": {"classes": "coterie.partition.classes:Classes"},
+    "models": {
+        "logreg": "coterie.models.logreg:LogReg",
+        "mlp": "coterie.models.mlp:MLP",
+    },
+    "aggregate": {"mean": "coterie.aggregate.mean:Mean"},
+    "engine": {"loop": "coterie.engine.loop:Loop"},
+}
+
+
+def names(kind: str) -> list[str]:
+    """What there is of a kind."""
+    return sorted(_targets(kind))
+
+
+def load(kind: str, name: str) -> Any:
+    """The class of that name."""
+    targets = _targets(kind)
+    if name not in targets:
+        raise UserError(
+            f"unknown {_SINGULAR[kind]} {name!r}{nearest(name, targets)}; there is: {', '.join(names(kind))}"
+        )
+    module, _, attribute = targets[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def name_of(kind: str, component: object) -> str:
+    """The name a component is registered under, or its class's name when it is the caller's own."""
+    own = f"{type(component).__module__}:{type(component).__qualname__}"
+    return next((name for name, target in _targets(kind).items() if target == own), type(component).__qualname__)
+
+
+def nearest(word: str, choices: Any) -> str:
+    """ ", did you mean ...?" where something is close."""
+    close = difflib.get_close_matches(word, list(choices), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+_SINGULAR = {
+    "methods": "method",
+    "data": "data set",
+    "partition": "partition",
+    "models": "model",
+    "aggregate": "aggregation rule",
+    "engine": "engine",
+}
+
+
+def _targets(kind: str) -> dict[str, str]:
+    third_party = {point.name: point.value for point in entry_points(group=f"coterie.{kind}")}
+    return {**third_party, **BUILT_IN[kind]}

@@ -1,0 +1,126 @@
+"""What a training leaves in your hands: its figures, and everyone's model."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import nn
+
+from coterie import registry, streams
+from coterie.engine.simulate import Record, Simulation
+from coterie.errors import UserError
+from coterie.evaluate import Scores
+from coterie.federation import Federation
+from coterie.method import Client, Tree
+from coterie.recipe import Recipe
+from coterie.summary import protocol, totals, with_last10
+
+
+class Run:
+    """A finished training: figures, and everyone's model."""
+
+    def __init__(self, recipe: Recipe, simulation: Simulation) -> None:
+        self.recipe = recipe
+        self.history = simulation.history
+        """A record for each round, as in rounds.jsonl."""
+        self._simulation = simulation
+        self._setup = simulation.setup
+        self._evaluation = simulation.latest or simulation.evaluate()
+        self.summary = self._summary()
+
+    @property
+    def federation(self) -> Federation:
+        return self._setup.federation
+
+    @property
+    def shared(self) -> Tree:
+        """What the server holds."""
+        return self._simulation.shared
+
+    def personal(self, client: str) -> Tree:
+        """What a client holds."""
+        return self._simulation.store[self._index(client)]
+
+    def model(self, client: str) -> nn.Module:
+        """A client's model; its attribute `classes` names the outputs."""
+        i = self._index(client)
+        own = self.federation.classes.row(i) if self._setup.labels == "local" else range(len(self.federation.labels))
+        return self._module(self.personal(client), [self.federation.labels[label] for label in own])
+
+    def personalize(self, x: ArrayLike, y: ArrayLike, steps: int | None = None) -> nn.Module:
+        """A model for a client never seen before, adapted on its examples; `classes` names the outputs."""
+        arrays = Federation.from_arrays({"new": (x, y, np.asarray(x)[:0], np.asarray(y)[:0])})
+        setup, arrays = self._setup, arrays.to(self.federation.x.dtype, self.federation.x.device)
+        if arrays.x.shape[1:] != self.federation.x.shape[1:]:
+            raise UserError(
+                f"x has rows of shape {tuple(arrays.x.shape[1:])}, the run's {tuple(self.federation.x.shape[1:])}"
+            )
+        data, classes = arrays.data(0, "train", "local"), arrays.labels
+        if setup.labels == "global":
+            if unknown := set(classes) - set(self.federation.labels):
+                raise UserError(
+                    f"labels {sorted(unknown)} are not among the federation's {list(self.federation.labels)}"
+                )
+            places = torch.tensor([self.federation.labels.index(label) for label in classes], device=data.y.device)
+            data, classes = data._replace(y=places[data.y]), self.federation.labels
+        client = Client("new", len(classes), streams.key(setup.seed, "personal", 0, "new"))
+        personal = setup.method.init_personal(setup.task, client)
+        steps = self._simulation.adapt_steps if steps is None else steps
+        return self._module(setup.method.adapt(setup.task, self.shared, personal, data, steps), classes)
+
+    def clients(self) -> list[Record]:
+        """A row for each client, as in clients.csv."""
+        visits = Counter(client for record in self.history for client in record["cohort"])
+        evaluation, federation = self._evaluation, self.federation
+        rows = [
+            *_rows("existing", evaluation.as_is, evaluation.adapted),
+            *_rows("new", evaluation.before, evaluation.after),
+        ]
+        return [
+            {
+                "client": federation.ids[i],
+                "role": role,
+                "classes": " ".join(str(federation.labels[label]) for label in federation.classes.row(i)),
+                "train_examples": int(federation.sizes("train")[i]),
+                "test_examples": int(federation.sizes("test")[i]),
+                "visits": visits[federation.ids[i]],
+                **figures,
+            }
+            for i, role, figures in rows
+        ]
+
+    def _summary(self) -> dict[str, Any]:
+        simulation, setup = self._simulation, self._setup
+        none = Scores.of([], [])
+        final = self.history[-1]["eval"] if self.history else simulation.measured(self._evaluation, none)
+        existing, new = len(self.federation.existing), len(self.federation.new)
+        return {
+            "method": registry.name_of("methods", setup.method),
+            "engine": registry.name_of("engine", setup.engine),
+            "seed": setup.seed,
+            "rounds": len(self.history),
+            "protocol": protocol(setup.labels, simulation.adapt_steps, len(self.history), existing, new),
+            **with_last10(final, self.history),
+            "train_loss": final["train_loss"],
+            "cost": totals(self.history).as_dict(),
+        }
+
+    def _module(self, personal: Tree, classes: Sequence[Any]) -> nn.Module:
+        module = self._setup.task.module(self._setup.method.personal_params(self._setup.task, self.shared, personal))
+        module.classes = tuple(classes)  # type: ignore[assignment]
+        return module
+
+    def _index(self, client: str) -> int:
+        ids = self.federation.ids
+        if client not in ids:
+            raise UserError(f"no client {client!r}{registry.nearest(client, ids)} in this federation of {len(ids)}")
+        return ids.index(client)
+
+
+def _rows(role: str, plain: Scores, adapted: Scores) -> list[tuple[int, str, Record]]:
+    columns = zip(plain.clients, plain.accuracy, plain.restricted, adapted.accuracy, adapted.restricted, strict=True)
+    names = ("accuracy", "restricted", "adapted", "adapted_restricted")
+    return [(i, role, dict(zip(names, map(float, figures), strict=True))) for i, *figures in columns]

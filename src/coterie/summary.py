@@ -1,0 +1,45 @@
+"""The figures of a run, as in summary.json."""
+
+from typing import Any
+
+from coterie.cost import Cost
+
+Record = dict[str, Any]
+
+
+def totals(history: list[Record]) -> Cost:
+    total = Cost()
+    for record in history:
+        total += Cost(**record["cost"])
+    return total
+
+
+def with_last10(final: dict[str, Any], history: list[Record]) -> dict[str, Any]:
+    """An evaluation's statistics, each with the mean of its `mean` over the last ten evaluated rounds."""
+    last = [record["eval"] for record in history if "eval" in record][-10:] or [final]
+    return {
+        group: {
+            protocol: {**figures, "last10_mean": _mean([each[group][protocol]["mean"] for each in last])}
+            for protocol, figures in final[group].items()
+        }
+        for group in ("existing", "new")
+    }
+
+
+def protocol(labels: str, adapt_steps: int, rounds: int, num_existing: int, num_new: int) -> str:
+    """A sentence that says which clients, which model, before or after adaptation, which split, which round."""
+    space = (
+        "its own classes" if labels == "local" else "the union of all classes (restricted_mean: its own classes only)"
+    )
+    return (
+        f"Accuracy on each client's own test split after round {rounds}, over {space}, unweighted mean over clients: "
+        f"existing.as_is and existing.adapted are all {num_existing} clients of the training, with the personal part "
+        f"as last stored and after {adapt_steps} local adaptation steps on their training split; existing.participants "
+        "are the last round's cohort right after its local update, before aggregation; new.before and new.after are "
+        f"{num_new} clients held out of the training, before and after {adapt_steps} such steps."
+    )
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

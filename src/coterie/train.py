@@ -1,0 +1,171 @@
+"""Train: from a federation and a recipe to a run, with its folder, its checkpoints and its resumption."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from coterie import registry, streams
+from coterie.engine.checkpoint import load_checkpoint, save_checkpoint
+from coterie.engine.round import Setup
+from coterie.engine.simulate import Record, Simulation
+from coterie.errors import UserError
+from coterie.federation import Federation
+from coterie.folder import RunFolder
+from coterie.method import Method, Task
+from coterie.models.model import Model
+from coterie.models.own import Own
+from coterie.recipe import Recipe
+from coterie.report.page import page
+from coterie.run import Run
+
+logger = logging.getLogger("coterie")
+
+
+def train(
+    federation: Federation,
+    *,
+    model: str | Model | nn.Module = "mlp",
+    method: str | Method = "pflego",
+    head: str = "head",
+    rounds: int = 200,
+    clients_per_round: int | None = None,
+    participation: str = "fixed",
+    probability: float | None = None,
+    clients_range: Sequence[int] | None = None,
+    seed: int = 0,
+    eval_every: int = 10,
+    checkpoint_every: int = 10,
+    adapt_steps: int = 50,
+    engine: str = "auto",
+    dtype: str = "float32",
+    device: str = "auto",
+    out: str | Path | None = None,
+    resume: bool = False,
+) -> Run:
+    """Train on a federation. The arguments are a recipe's keys; `head` names the head of an `nn.Module` of your own.
+
+    With `out` the run folder is written there; with `resume` too, the run in that folder goes on.
+    """
+    if isinstance(model, nn.Module):
+        model = Own(net=model, name=head)
+    run = {
+        "rounds": rounds,
+        "clients_per_round": clients_per_round,
+        "participation": participation,
+        "probability": probability,
+        "clients_range": None if clients_range is None else list(clients_range),
+        "seed": seed,
+        "eval_every": eval_every,
+        "checkpoint_every": checkpoint_every,
+    }
+    tree = {
+        "model": {"name": model} if isinstance(model, str) else {},
+        "method": {"name": method} if isinstance(method, str) else {},
+        "run": run,
+        "eval": {"adapt_steps": adapt_steps},
+        "engine": {"kind": engine, "dtype": dtype, "device": device},
+    }
+    recipe = Recipe.parse(tree)
+    if isinstance(model, Model):
+        recipe = replace(recipe, model=model)
+    if isinstance(method, Method):
+        recipe = replace(recipe, method=method)
+    return execute(recipe, federation, None if out is None else Path(out), resume=resume)
+
+
+def execute(
+    recipe: Recipe,
+    federation: Federation,
+    out: Path | None = None,
+    *,
+    resume: bool = False,
+    on_round: Callable[[Record], object] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> Run:
+    """Play a recipe on a federation. `should_stop` is asked after each round; a stop leaves a checkpoint."""
+    simulation = prepare(recipe, federation)
+    folder = _open(out, recipe, resume)
+    try:
+        facts = {"federation": federation.fingerprint()}
+        if folder and resume:
+            _restore(simulation, folder, facts)
+        for record in simulation.play():
+            last = record["round"] == simulation.rounds
+            stop = not last and should_stop is not None and should_stop()
+            if folder:
+                folder.append(record)
+                if stop or last or record["round"] % recipe.run.checkpoint_every == 0:
+                    _checkpoint(simulation, folder, facts)
+            if on_round:
+                on_round(record)
+            if stop:
+                raise KeyboardInterrupt
+        run = Run(recipe, simulation)
+        if folder:
+            clients = run.clients()
+            report = page(folder.path.name, recipe.as_dict(), run.summary, run.history, clients)
+            folder.finish(run.summary, clients, report)
+    finally:
+        if folder:
+            folder.close()
+    return run
+
+
+def prepare(recipe: Recipe, federation: Federation) -> Simulation:
+    """The run before its first round; everything that can be wrong with a recipe is found here."""
+    participation = recipe.run.cohorts(len(federation.existing))
+    participation.check(len(federation.existing))
+    device = _device(recipe.engine.device)
+    dtype: torch.dtype = getattr(torch, recipe.engine.dtype)
+    federation = federation.to(dtype, device)
+    labels = recipe.method.labels if recipe.model.labels == "auto" else recipe.model.labels
+    outputs = len(federation.labels) if labels == "global" else int(federation.classes.lengths().max())
+    with streams.torch_seeded(streams.key(recipe.run.seed, "model")):
+        net = recipe.model.build(tuple(federation.x.shape[1:]), outputs).to(device, dtype)
+    task = Task(net, recipe.model.head, federation.x[:1], recipe.model.buffers)
+    kind, why = ("loop", "the reference") if recipe.engine.kind == "auto" else (recipe.engine.kind, "as asked")
+    logger.info("engine: %s (%s)", kind, why)
+    engine = registry.load("engine", kind)()
+    setup = Setup(recipe.method, task, federation, labels, engine, recipe.aggregate, recipe.run.seed)
+    return Simulation(setup, participation, recipe.run.rounds, recipe.run.eval_every, recipe.eval.adapt_steps)
+
+
+def _open(out: Path | None, recipe: Recipe, resume: bool) -> RunFolder | None:
+    if out is None:
+        if resume:
+            raise UserError("to resume, say where the run is: out=FOLDER")
+        return None
+    return RunFolder.reopen(out, recipe.as_dict()) if resume else RunFolder.create(out, recipe.as_dict())
+
+
+def _checkpoint(simulation: Simulation, folder: RunFolder, facts: dict[str, Any]) -> None:
+    trees = {"shared": simulation.shared, "memory": simulation.memory, "personal": simulation.store.flat()}
+    folder.sync()
+    save_checkpoint(folder.checkpoints, len(simulation.history), trees, facts)
+
+
+def _restore(simulation: Simulation, folder: RunFolder, facts: dict[str, Any]) -> None:
+    index, trees = load_checkpoint(folder.checkpoints, facts)
+    simulation.history = folder.rewind(index)
+    if trees:
+        device = simulation.setup.federation.x.device
+        shared, memory, personal = (
+            {name: value.to(device) for name, value in trees[part].items()} for part in ("shared", "memory", "personal")
+        )
+        simulation.shared, simulation.memory = shared, memory
+        simulation.store.restore(personal)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if (name == "cuda" and not torch.cuda.is_available()) or (name == "mps" and not torch.backends.mps.is_available()):
+        raise UserError(
+            f'engine.device = "{name}": this machine or this build of PyTorch has none; use "cpu" or "auto"'
+        )
+    return torch.device(name)

@@ -1,0 +1,49 @@
+"""Everything that is learned is a flat dict of tensors, and every tensor is of one of four kinds.
+
+|        | travels              | stays                                          |
+|--------|----------------------|------------------------------------------------|
+| server | `shared` (broadcast) | `memory` (of the server's optimizer)           |
+| client | `message` (reply)    | `personal` (head, buffers, control variate...) |
+
+A client's model is the overlay `{**shared, **personal}`: personal wins by name.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+Tree = dict[str, Tensor]
+
+
+def pick(tree: Mapping[str, Tensor], names: Iterable[str]) -> Tree:
+    """The part of `tree` that has these names."""
+    return {name: tree[name] for name in names}
+
+
+def descend(tree: Tree, gradient: Mapping[str, Tensor], rate: float | Tensor) -> Tree:
+    """tree - rate * gradient, for the names in `tree`."""
+    return {name: value - rate * gradient[name] for name, value in tree.items()}
+
+
+def displacement(after: Mapping[str, Tensor], before: Tree) -> Tree:
+    """How far each tensor of `before` has moved."""
+    return {name: after[name] - value for name, value in before.items()}
+
+
+def shift(tree: Tree, by: Mapping[str, Tensor]) -> Tree:
+    """tree + by, in the tree's own types: a BatchNorm's integer counter stays an integer."""
+    return {name: _as(value, value + by[name]) for name, value in tree.items()}
+
+
+def _as(like: Tensor, value: Tensor) -> Tensor:
+    return value if like.is_floating_point() else value.round().to(like.dtype)
+
+
+def is_finite(tree: Mapping[str, Tensor]) -> bool:
+    return all(bool(torch.isfinite(value).all()) for value in tree.values())
+
+
+def num_bytes(tree: Mapping[str, Tensor]) -> int:
+    """What the tree weighs on the wire."""
+    return sum(value.numel() * value.element_size() for value in tree.values())
