@@ -18,6 +18,7 @@ app = typer.Typer(
     help="Personalized federated learning.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
 screen = Console(stderr=True)
+logger = logging.getLogger("coterie")
 
 RecipeArgument = Annotated[str, typer.Argument(help="A TOML file, or a name from `coterie recipes`.")]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe.")]
@@ -36,7 +37,7 @@ def run(
     from coterie.folder import read_recipe
     from coterie.progress import RunProgress
     from coterie.report.table import closing_table, cost_line
-    from coterie.train import execute
+    from coterie.train import Training
 
     if resume is not None and out is not None:
         raise UserError("--resume goes on in its own folder; leave --out away")
@@ -45,18 +46,14 @@ def run(
     else:
         settings = recipes.read(recipe or "digits", changes or [])
     federation = settings.federation()
-    folder = resume or out or _next_free(Path("runs"), f"{settings.as_dict()['data']['name']}-{_method_name(settings)}")
+    names = {section: table.get("name") for section, table in settings.as_dict().items()}
+    folder = resume or out or _next_free(Path("runs"), f"{names['data']}-{names['method']}")
+    training = Training(settings, federation, folder, resume=resume is not None)
+    logger.info("%s on %s: %s", names["method"], names["data"], federation)
     interrupted = _on_interrupt()
     with RunProgress(screen, settings.run.rounds, quiet=as_json) as progress:
         try:
-            result = execute(
-                settings,
-                federation,
-                folder,
-                resume=resume is not None,
-                on_round=progress.advance,
-                should_stop=lambda: bool(interrupted),
-            )
+            result = training.play(progress.advance, lambda: bool(interrupted))
         except KeyboardInterrupt:
             progress.stop()
             screen.print(f"Stopped. Go on with:\n  coterie run --resume {folder}", highlight=False, soft_wrap=True)
@@ -139,10 +136,6 @@ def _default(field: Any) -> str:
 
     value = field.default_factory() if field.default is dataclasses.MISSING else field.default
     return json.dumps(value) if value is not None else "-"
-
-
-def _method_name(settings: Any) -> str:
-    return str(settings.as_dict()["method"]["name"])
 
 
 def _next_free(parent: Path, name: str) -> Path:

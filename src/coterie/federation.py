@@ -137,6 +137,13 @@ class Federation:
     def to(self, dtype: torch.dtype, device: torch.device) -> "Federation":
         return replace(self, x=self.x.to(device, dtype if self.x.is_floating_point() else None), y=self.y.to(device))
 
+    def __str__(self) -> str:
+        examples = ", ".join(f"{rows.lengths().sum():,} {split}" for split, rows in self.splits.items())
+        return (
+            f"{len(self.existing):,} clients and {len(self.new):,} new users, {examples} examples, "
+            f"{len(self.labels)} classes"
+        )
+
     @property
     def existing(self) -> Index:
         return np.flatnonzero(~self.is_new)
@@ -174,10 +181,12 @@ class Federation:
 
 def _inputs(client: str, split: str, x: ArrayLike) -> NDArray[Any]:
     x = np.asarray(x)
+    if x.ndim < 2:
+        raise UserError(f"client {client!r}: x_{split} must be rows of features, got shape {x.shape}")
     if x.dtype.kind not in "fiub":
         raise UserError(f"client {client!r}: x_{split} holds {x.dtype}, not numbers")
     if x.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))
+        bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
         if len(bad):
             raise UserError(
                 f"client {client!r}: x_{split} row {bad[0]} is not finite (NaN or infinity); mend or drop it"

@@ -75,45 +75,53 @@ def train(
         recipe = replace(recipe, model=model)
     if isinstance(method, Method):
         recipe = replace(recipe, method=method)
-    return execute(recipe, federation, None if out is None else Path(out), resume=resume)
+    return Training(recipe, federation, None if out is None else Path(out), resume=resume).play()
 
 
-def execute(
-    recipe: Recipe,
-    federation: Federation,
-    out: Path | None = None,
-    *,
-    resume: bool = False,
-    on_round: Callable[[Record], object] | None = None,
-    should_stop: Callable[[], bool] | None = None,
-) -> Run:
-    """Play a recipe on a federation. `should_stop` is asked after each round; a stop leaves a checkpoint."""
-    simulation = prepare(recipe, federation)
-    folder = _open(out, recipe, resume)
-    try:
-        facts = {"federation": federation.fingerprint()}
-        if folder and resume:
-            _restore(simulation, folder, facts)
-        for record in simulation.play():
-            last = record["round"] == simulation.rounds
-            stop = not last and should_stop is not None and should_stop()
-            if folder:
-                folder.append(record)
-                if stop or last or record["round"] % recipe.run.checkpoint_every == 0:
-                    _checkpoint(simulation, folder, facts)
-            if on_round:
-                on_round(record)
-            if stop:
-                raise KeyboardInterrupt
-        run = Run(recipe, simulation)
-        if folder:
-            clients = run.clients()
-            report = page(folder.path.name, recipe.as_dict(), run.summary, run.history, clients)
-            folder.finish(run.summary, clients, report)
-    finally:
-        if folder:
-            folder.close()
-    return run
+class Training:
+    """A run that is checked and ready to go, or to go on: making it finds whatever is wrong, before any work is done."""
+
+    def __init__(
+        self, recipe: Recipe, federation: Federation, out: Path | None = None, *, resume: bool = False
+    ) -> None:
+        self.recipe = recipe
+        self.simulation = prepare(recipe, federation)
+        self._folder = _open(out, recipe, resume)
+        self._facts = {"federation": federation.fingerprint()}
+        if self._folder and resume:
+            _restore(self.simulation, self._folder, self._facts)
+
+    def play(
+        self,
+        on_round: Callable[[Record], object] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> Run:
+        """To the end, or until `should_stop`, which is asked after each round; then KeyboardInterrupt is raised."""
+        try:
+            for record in self.simulation.play():
+                last = record["round"] == self.simulation.rounds
+                stop = not last and should_stop is not None and should_stop()
+                self._write(record, checkpoint=stop or last)
+                if on_round:
+                    on_round(record)
+                if stop:
+                    raise KeyboardInterrupt
+            run = Run(self.recipe, self.simulation)
+            if self._folder:
+                recipe, clients = self.recipe.as_dict(), run.clients()
+                report = page(self._folder.path.name, recipe, run.summary, run.history, clients)
+                self._folder.finish(run.summary, clients, report)
+            return run
+        finally:
+            if self._folder:
+                self._folder.close()
+
+    def _write(self, record: Record, checkpoint: bool) -> None:
+        if self._folder is None:
+            return
+        self._folder.append(record)
+        if checkpoint or record["round"] % self.recipe.run.checkpoint_every == 0:
+            _checkpoint(self.simulation, self._folder, self._facts)
 
 
 def prepare(recipe: Recipe, federation: Federation) -> Simulation:

@@ -63,7 +63,7 @@ class PFLEGO(Method):
 
         (g_W, g_features), loss = grad_and_value(task.head_loss, argnums=(0, 1))(W, features, data)
         (g,) = pull_back(g_features)
-        alpha = data.mask.sum() / rnd.num_examples if self.head_step == "exact" else 1.0
+        alpha = data.mask.sum(dtype=loss.dtype) / rnd.num_examples if self.head_step == "exact" else 1.0
         W = descend(W, g_W, self.rho * rnd.num_clients / rnd.cohort_size * alpha)
 
         after = {**shared, **personal, **buffers, **W}

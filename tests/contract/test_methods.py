@@ -1,0 +1,177 @@
+"""What every registered method must do. A new method is tested here the moment it is registered."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import reference as ref
+from coterie import Federation, registry
+from coterie.cost import local_work
+from coterie.engine.round import Setup, play_round
+from coterie.engine.store import PersonalStore
+from coterie.flops import CountFlops
+from coterie.models.own import Own
+from coterie.run import Run
+from coterie.streams import torch_seeded
+from coterie.train import train
+
+METHODS = registry.names("methods")
+
+
+class ConvNet(nn.Module):
+    """A convolution and a BatchNorm, to have buffers and something else than matrix products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3, padding=1)
+        self.norm = nn.BatchNorm2d(3)
+        self.fc = nn.Linear(12, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(torch.relu(self.norm(self.conv(x.reshape(-1, 1, 2, 2)))).flatten(1))
+
+
+def make(name: str, model: str, buffers: str = "average") -> Setup:
+    method = registry.load("methods", name)()
+    if model == "mlp":
+        return ref.setup(method)
+    with torch_seeded(0):
+        own = Own(net=ConvNet(), name="fc", buffers=buffers)
+    return ref.setup(method, ref.federation(sizes=(5, 3, 8, 2)), own)
+
+
+def start(setup: Setup) -> tuple[Any, Any, PersonalStore]:
+    shared = setup.method.init_shared(setup.task)
+    return shared, setup.method.init_memory(setup.task, shared), PersonalStore(setup.create)
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("model", ["mlp", "conv"])
+@pytest.mark.parametrize("name", METHODS)
+def test_only_what_is_shared_travels_and_nothing_is_mutated(name, model):
+    setup = make(name, model)
+    method, task = setup.method, setup.task
+    shared, memory, store = start(setup)
+    personal, data, rnd = store[0], setup.train_data(0, 1), ref.announced(setup, 2)
+    before = [{key: value.clone() for key, value in tree.items()} for tree in (shared, memory, personal)]
+    message, updated = method.local_update(task, shared, personal, data, rnd)
+    after, remembered = method.server_update(task, shared, memory, message, rnd)
+    received = method.receive(task, after, updated, rnd)
+    method.adapt(task, shared, personal, data, 3)
+    assert all(same(old, new) for old, new in zip(before, (shared, memory, personal), strict=True))
+    assert message.keys() <= shared.keys() | {"loss"}
+    assert received.keys() == personal.keys()
+    for old, new in ((shared, after), (memory, remembered), (personal, received)):
+        assert {name: (value.shape, value.dtype) for name, value in old.items()} == {
+            name: (value.shape, value.dtype) for name, value in new.items()
+        }
+
+
+@pytest.mark.parametrize("model", ["mlp", "conv"])
+@pytest.mark.parametrize("client", [0, 1, 2])
+@pytest.mark.parametrize("name", METHODS)
+def test_the_declared_cost_is_the_counted_cost(name, client, model, monkeypatch):
+    setup = make(name, model)
+    shared, _, store = start(setup)
+    rnd = ref.announced(setup, 2)
+    declared = local_work(setup, [client], rnd)
+    passes = []
+    original = setup.task._features
+    monkeypatch.setattr(setup.task, "_features", lambda *arguments: passes.append(1) or original(*arguments))
+    with CountFlops() as counted:
+        setup.method.local_update(setup.task, shared, store[client], setup.train_data(client, 1), rnd)
+    assert counted.total > 0
+    assert declared.flops == counted.total
+    assert declared.body_forwards == len(passes)
+
+
+@pytest.mark.parametrize("cohort", [[0, 1, 2, 3], [3], [1, 3]])
+@pytest.mark.parametrize("name", METHODS)
+def test_unequal_clients(name, cohort):
+    """Sizes 5, 3, 8, 1; heads of 3, 2, 3, 1; one client with a single example of a single class; a cohort of one."""
+    setup = make(name, "mlp")
+    shared, memory, store = start(setup)
+    played = play_round(setup, shared, memory, store, cohort, ref.announced(setup, len(cohort)), ref.nobody)
+    assert not played.refused
+    outputs = [setup.federation.num_outputs(client, setup.labels) for client in cohort]
+    for client, width in zip(cohort, outputs, strict=True):
+        x = setup.federation.data(client, "test", setup.labels).x
+        predicted = setup.method.predict(setup.task, played.shared, store[client], x)
+        assert predicted.shape == (6, width)
+        assert torch.isfinite(predicted).all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_batchnorm_buffers_are_averaged_over_the_cohort(name):
+    setup = make(name, "conv", "average")
+    shared, memory, store = start(setup)
+    played = play_round(setup, shared, memory, store, [0, 1, 2, 3], ref.announced(setup, 4), ref.nobody)
+    sizes = setup.federation.sizes()
+    alone = []
+    for client in range(4):
+        message, _ = setup.method.local_update(
+            setup.task, shared, store[client], setup.train_data(client, 1), ref.announced(setup, 4)
+        )
+        alone.append(shared["norm.running_mean"] + message["norm.running_mean"])
+    expected = sum(size / sizes.sum() * mean for size, mean in zip(sizes, alone, strict=True))
+    torch.testing.assert_close(played.shared["norm.running_mean"], expected, rtol=0, atol=1e-12)
+    assert not any(torch.allclose(expected, mean) for mean in alone)
+    assert played.shared["norm.num_batches_tracked"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_local_batchnorm_buffers_never_leave_the_client(name):
+    setup = make(name, "conv", "local")
+    shared, _, store = start(setup)
+    buffers = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    message, personal = setup.method.local_update(
+        setup.task, shared, store[0], setup.train_data(0, 1), ref.announced(setup, 4)
+    )
+    assert not buffers & (shared.keys() | message.keys())
+    assert buffers <= personal.keys()
+    assert not torch.equal(personal["norm.running_mean"], store[0]["norm.running_mean"])
+
+
+def blobs(seed: int = 0) -> Federation:
+    """Twelve clients with two of four well separated classes each; three of them are new."""
+    rng = np.random.default_rng(seed)
+    centres = 4 * rng.normal(size=(4, 6))
+    clients = {}
+    for i in range(12):
+        y = np.array([i % 4, (i + 1 + i // 4) % 4] * 10)
+        x = centres[y] + rng.normal(size=(20, 6))
+        clients[f"c{i}"] = (x[:12], y[:12], x[12:], y[12:])
+    return Federation.from_arrays(clients, new=["c9", "c10", "c11"])
+
+
+def run(name: str, seed: int = 0, rounds: int = 12) -> Run:
+    return train(blobs(), method=name, model="mlp", rounds=rounds, clients_per_round=4, seed=seed, eval_every=6)
+
+
+def without_seconds(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**record, "cost": {**record["cost"], "seconds": None}} for record in history]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_seed_decides_everything(name):
+    one, again, other = run(name), run(name), run(name, seed=1)
+    assert without_seconds(one.history) == without_seconds(again.history)
+    assert same(one.shared, again.shared)
+    assert same(one.personal("c0"), again.personal("c0"))
+    assert not same(one.shared, other.shared)
+    assert [record["cohort"] for record in one.history] != [record["cohort"] for record in other.history]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_learns_and_new_users_profit_from_adaptation(name):
+    trained, untrained = run(name), run(name, rounds=0)
+    assert trained.summary["train_loss"] < 0.8 * untrained.summary["train_loss"]
+    for group, protocol in (("existing", "adapted"), ("new", "after")):
+        assert trained.summary[group][protocol]["mean"] >= untrained.summary[group][protocol]["mean"]
+    assert trained.summary["new"]["after"]["mean"] > 0.8

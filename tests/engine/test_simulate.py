@@ -1,0 +1,107 @@
+"""A whole run: what is recorded, who is refused, how diverging ends."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import reference as ref
+from coterie import Federation, train
+from coterie.engine.round import play_round
+from coterie.engine.store import PersonalStore
+from coterie.errors import DivergedError
+from coterie.methods import PFLEGO, FedAvg
+
+
+def test_records_and_costs():
+    run = train(ref.federation(new=1), method=PFLEGO(tau=5), rounds=7, clients_per_round=2, eval_every=3)
+    assert [record["round"] for record in run.history] == list(range(1, 8))
+    assert [record["round"] for record in run.history if "eval" in record] == [3, 6, 7]
+    theta = (4 * 200 + 200) * 4
+    for record in run.history:
+        assert len(record["cohort"]) == 2
+        assert "client-3" not in record["cohort"]  # the new user
+        assert record["cost"]["bytes_down"] == 2 * theta
+        assert record["cost"]["bytes_up"] == 2 * (theta + 4)  # the gradient, and the loss
+        assert record["cost"]["body_forwards"] == record["cost"]["body_backwards"] == 2
+    cost = run.summary["cost"]
+    for name in cost:
+        assert cost[name] == pytest.approx(sum(record["cost"][name] for record in run.history))
+
+
+def test_a_fedavg_client_passes_its_body_tau_times():
+    run = train(ref.federation(), method=FedAvg(tau=5), rounds=2, clients_per_round=3)
+    assert run.summary["cost"]["body_forwards"] == run.summary["cost"]["body_backwards"] == 2 * 3 * 5
+
+
+def test_last10_is_the_mean_of_the_last_ten_evaluations():
+    run = train(ref.federation(new=1), method=PFLEGO(tau=3), rounds=13, clients_per_round=2, eval_every=1)
+    for group, protocol in (("existing", "as_is"), ("existing", "participants"), ("new", "after")):
+        means = [record["eval"][group][protocol]["mean"] for record in run.history[3:]]
+        assert run.summary[group][protocol]["last10_mean"] == pytest.approx(np.mean(means))
+        assert run.summary[group][protocol]["mean"] == means[-1]
+
+
+def test_participants_are_scored_before_aggregation():
+    """With one client that holds all data and tau local steps, participants of FedAvg are that client, trained."""
+    run = train(ref.federation(sizes=(20, 3)), method=FedAvg(tau=30, eta=0.5), rounds=1, clients_per_round=2)
+    eval_ = run.history[0]["eval"]["existing"]
+    assert eval_["participants"]["mean"] != eval_["as_is"]["mean"]
+
+
+def test_no_rounds_give_the_initial_state():
+    run = train(ref.federation(new=1), rounds=0)
+    assert run.history == []
+    assert run.summary["rounds"] == 0
+    assert run.summary["existing"]["participants"]["mean"] is None
+    assert run.summary["cost"]["bytes_up"] == 0
+    assert 0 <= run.summary["existing"]["as_is"]["mean"] <= 1
+
+
+def poisoned() -> Federation:
+    """Client 1 has features so large that its gradient overflows."""
+    federation = ref.federation()
+    x = federation.x.clone()
+    x[federation.splits["train"].row(1)] = 1e300
+    return replace(federation, x=x)
+
+
+def test_a_client_that_sends_nonsense_is_refused_and_changes_nothing():
+    setup = ref.setup(PFLEGO(tau=3, server="sgd"), poisoned())
+    shared, store = setup.task.shared_body(), PersonalStore(setup.create)
+    rnd = ref.announced(setup, 3)
+    played = play_round(setup, shared, {}, store, [0, 1, 2], rnd, ref.nobody)
+    assert played.refused == [1]
+    without = play_round(setup, shared, {}, PersonalStore(setup.create), [0, 2], rnd, ref.nobody)
+    ref.assert_same(played.shared, ref.arrays(without.shared), 0)
+    ref.assert_same(store[1], ref.arrays(setup.create(1)), 0)
+
+
+def test_refusals_are_in_the_record():
+    run = train(poisoned(), method=PFLEGO(tau=3), rounds=2, clients_per_round=4, dtype="float64")
+    assert [record["refused"] for record in run.history] == [["client-1"], ["client-1"]]
+
+
+def test_a_cohort_of_nothing_but_nonsense_ends_the_run():
+    with pytest.raises(DivergedError, match="round 1: no client of the cohort sent finite numbers"):
+        train(Federation.from_arrays({"a": _huge()}), rounds=2, dtype="float64")
+
+
+def _huge():
+    x = np.full((4, 3), 1e300)
+    return x, [0, 1, 0, 1], x, [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sizes"),
+    [
+        ({"participation": "independent", "probability": 0.5}, {0, 1, 2, 3, 4}),
+        ({"participation": "uniform", "clients_range": [2, 3]}, {2, 3}),
+        ({}, {4}),
+    ],
+)
+def test_participation(settings, sizes):
+    run = train(ref.federation(), method=PFLEGO(tau=1), rounds=40, eval_every=40, **settings)
+    seen = {len(record["cohort"]) for record in run.history}
+    assert seen <= sizes
+    assert len(seen) > 1 or sizes == {4}

@@ -1,0 +1,76 @@
+"""FedAvg against its paper: a round by hand in NumPy, and the identities that must hold exactly."""
+
+import numpy as np
+import pytest
+
+import reference as ref
+from coterie.engine.round import play_round
+from coterie.engine.store import PersonalStore
+from coterie.methods import FedAvg
+from coterie.models.mlp import MLP
+
+
+def play(setup, cohort, r):
+    shared = setup.method.init_shared(setup.task)
+    seen = {}
+
+    def observe(client, local, personal):
+        seen[client] = {**local, **personal}
+
+    played = play_round(setup, shared, {}, PersonalStore(setup.create), cohort, ref.announced(setup, r), observe)
+    return played, seen
+
+
+def locally(setup, params, client):
+    x, y = ref.examples(setup, client)
+    for _ in range(setup.method.tau):
+        params = ref.step(params, ref.loss_and_gradient(params, x, y)[1], setup.method.eta, ref.BODY + ref.HEAD)
+    return params
+
+
+def test_a_round_by_hand():
+    setup = ref.setup(FedAvg(tau=3, eta=0.2))
+    start = ref.arrays(setup.task.shared_model())
+    assert start["head.bias"].shape == (5,)  # the union of all classes
+    cohort = [0, 2, 3]
+    arrived = {i: locally(setup, start, i) for i in cohort}
+    sizes = setup.federation.sizes()
+    total = sum(sizes[i] for i in cohort)
+    expected = {name: sum(sizes[i] / total * arrived[i][name] for i in cohort) for name in start}
+    played, seen = play(setup, cohort, r=3)
+    ref.assert_same(played.shared, expected)
+    for i in cohort:
+        ref.assert_same(seen[i], arrived[i])  # what `participants` is scored with
+
+
+def test_one_step_of_everyone_is_gradient_descent_on_the_pooled_data():
+    setup = ref.setup(FedAvg(tau=1, eta=0.4))
+    start = ref.arrays(setup.task.shared_model())
+    pooled = [np.concatenate(part) for part in zip(*(ref.examples(setup, i) for i in range(4)), strict=True)]
+    loss, gradient = ref.loss_and_gradient(start, *pooled)
+    played, _ = play(setup, [0, 1, 2, 3], r=4)
+    ref.assert_same(played.shared, ref.step(start, gradient, 0.4, ref.BODY + ref.HEAD))
+    assert played.loss == pytest.approx(loss)
+
+
+def test_a_full_size_minibatch_is_the_whole_client():
+    whole, _ = play(ref.setup(FedAvg(tau=3, eta=0.2)), [0, 2], r=2)
+    batched, _ = play(ref.setup(FedAvg(tau=3, eta=0.2, batch_size=8)), [0, 2], r=2)
+    ref.assert_same(batched.shared, ref.arrays(whole.shared), 0)
+
+
+def test_minibatches_change_the_path_and_depend_on_the_round():
+    setup = ref.setup(FedAvg(tau=4, eta=0.2, batch_size=2))
+    shared, personal = setup.task.shared_model(), setup.create(2)
+    messages = []
+    for index in (1, 1, 2):
+        rnd = ref.announced(setup, 1, index)
+        messages.append(setup.method.local_update(setup.task, shared, personal, setup.train_data(2, index), rnd)[0])
+    ref.assert_same(messages[1], ref.arrays(messages[0]), 0)
+    assert not np.allclose(messages[2]["head.weight"].numpy(), messages[0]["head.weight"].numpy())
+
+
+def test_labels_can_be_local_as_in_the_authors_of_pflego():
+    """A shared head over local labels has as many outputs as the client with the most classes."""
+    setup = ref.setup(FedAvg(), model=MLP(labels="local"))
+    assert setup.task.shared_model()["head.bias"].shape == (3,)

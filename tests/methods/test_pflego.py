@@ -1,0 +1,221 @@
+"""PFLEGO against its paper: a round by hand in NumPy, and the identities that must hold exactly."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import reference as ref
+from coterie.engine.round import play_round
+from coterie.engine.store import PersonalStore
+from coterie.methods import PFLEGO
+
+
+def play(setup, cohort, r, shared=None, memory=None, store=None):
+    shared = setup.method.init_shared(setup.task) if shared is None else shared
+    memory = setup.method.init_memory(setup.task, shared) if memory is None else memory
+    store = store or PersonalStore(setup.create)
+    played = play_round(setup, shared, memory, store, cohort, ref.announced(setup, r), ref.nobody)
+    return played, store
+
+
+def by_hand(setup, theta, heads, cohort, r):
+    """Algorithm 1: (the sum over the cohort of (I/r) alpha_i g_i, the cohort's new heads)."""
+    method = setup.method
+    sizes = setup.federation.sizes()[setup.federation.existing]
+    num_clients, N = len(sizes), sizes.sum()
+    total, after = {name: np.zeros_like(theta[name]) for name in ref.BODY}, {}
+    for i in cohort:
+        x, y = ref.examples(setup, i)
+        params = {**theta, **heads[i]}
+        for _ in range(method.tau - 1):
+            params = ref.step(params, ref.loss_and_gradient(params, x, y)[1], method.beta, ref.HEAD)
+        _, gradient = ref.loss_and_gradient(params, x, y)
+        alpha = sizes[i] / N
+        scale = alpha if method.head_step == "exact" else 1.0
+        params = ref.step(params, gradient, method.rho * num_clients / r * scale, ref.HEAD)
+        after[i] = {name: params[name] for name in ref.HEAD}
+        for name in ref.BODY:
+            total[name] += num_clients / r * alpha * gradient[name]
+    return total, after
+
+
+@pytest.mark.parametrize("head_step", ["algorithm1", "exact"])
+@pytest.mark.parametrize("tau", [1, 4])
+def test_a_round_by_hand(tau, head_step):
+    setup = ref.setup(PFLEGO(tau=tau, beta=0.3, rho=0.2, server="sgd", head_step=head_step))
+    theta = ref.arrays(setup.task.shared_body())
+    heads = {i: ref.arrays(setup.create(i)) for i in range(4)}
+    assert [len(head["head.bias"]) for head in heads.values()] == [3, 2, 3, 1]  # heads of different size
+    total, after = by_hand(setup, theta, heads, cohort := [0, 1, 3], r=3)
+    played, store = play(setup, cohort, r=3)
+    ref.assert_same(played.shared, ref.step(theta, total, 0.2, ref.BODY))
+    for i in cohort:
+        ref.assert_same(store[i], after[i])
+    ref.assert_same(store[2], heads[2])
+
+
+def test_two_rounds_with_adam_by_hand():
+    setup = ref.setup(PFLEGO(tau=3, beta=0.3, rho=0.05))
+    theta = ref.arrays(setup.task.shared_body())
+    heads = {i: ref.arrays(setup.create(i)) for i in range(4)}
+    m = v = {name: np.zeros_like(theta[name]) for name in ref.BODY}
+    played, store = None, None
+    for t, cohort in enumerate(([0, 2], [1, 2]), start=1):
+        total, after = by_hand(setup, theta, heads, cohort, r=2)
+        m = {name: 0.9 * m[name] + 0.1 * total[name] for name in m}
+        v = {name: 0.999 * v[name] + 0.001 * total[name] ** 2 for name in v}
+        for name in ref.BODY:
+            step = (m[name] / (1 - 0.9**t)) / (np.sqrt(v[name] / (1 - 0.999**t)) + 1e-8)
+            theta[name] = theta[name] - 0.05 * step
+        heads |= after
+        before = (None, None) if played is None else (played.shared, played.memory)
+        played, store = play(setup, cohort, 2, *before, store)
+    ref.assert_same(played.shared, theta)
+    for i in range(3):
+        ref.assert_same(store[i], heads[i])
+
+
+def full_gradient(setup):
+    """The gradient of objective (1) over theta and over every head."""
+    sizes = setup.federation.sizes()
+    theta, total, heads = ref.arrays(setup.task.shared_body()), None, []
+    for i, alpha in enumerate(sizes / sizes.sum()):
+        _, gradient = ref.loss_and_gradient({**theta, **ref.arrays(setup.create(i))}, *ref.examples(setup, i))
+        part = {name: alpha * gradient[name] for name in ref.BODY}
+        total = part if total is None else {name: total[name] + part[name] for name in total}
+        heads.append({name: alpha * gradient[name] for name in ref.HEAD})
+    return total, heads
+
+
+def stochastic_gradient(setup, cohort, r):
+    """What the round's last step follows, read off the step itself: theta's part, and that of every client's head."""
+    rho = setup.method.rho
+    theta = setup.task.shared_body()
+    played, store = play(setup, list(cohort), r)
+    moved = {name: (theta[name] - played.shared[name]).numpy() / rho for name in ref.BODY}
+    heads = []
+    for i in range(4):
+        before = setup.create(i)
+        heads.append({name: (before[name] - store[i][name]).numpy() / rho for name in ref.HEAD})
+    return moved, heads
+
+
+def assert_unbiased(setup, draws):
+    """`draws` are (probability, cohort, r) of every cohort there can be."""
+    theta, heads = full_gradient(setup)
+    mean = {name: np.zeros_like(value) for name, value in theta.items()}
+    mean_heads = [{name: np.zeros_like(value) for name, value in head.items()} for head in heads]
+    for probability, cohort, r in draws:
+        moved, moved_heads = stochastic_gradient(setup, cohort, r)
+        for name in ref.BODY:
+            mean[name] += probability * moved[name]
+        for head, change in zip(mean_heads, moved_heads, strict=True):
+            for name in ref.HEAD:
+                head[name] += probability * change[name]
+    for name in ref.BODY:
+        np.testing.assert_allclose(mean[name], theta[name], atol=1e-12)
+    for mine, expected in zip(mean_heads, heads, strict=True):
+        for name in ref.HEAD:
+            np.testing.assert_allclose(mine[name], expected[name], atol=1e-12)
+
+
+def exact_sgd():
+    return ref.setup(PFLEGO(tau=1, rho=0.5, server="sgd", head_step="exact"))
+
+
+@pytest.mark.parametrize("r", [1, 2, 3, 4])
+def test_proposition_1_fixed_participation(r):
+    subsets = list(combinations(range(4), r))
+    assert_unbiased(exact_sgd(), [(1 / len(subsets), subset, r) for subset in subsets])
+
+
+@pytest.mark.parametrize("pi", [0.25, 0.7])
+def test_proposition_1_independent_participation(pi):
+    draws = [
+        (pi ** len(subset) * (1 - pi) ** (4 - len(subset)), subset, 4 * pi)
+        for r in range(5)
+        for subset in combinations(range(4), r)
+    ]
+    assert sum(probability for probability, *_ in draws) == pytest.approx(1)
+    assert_unbiased(exact_sgd(), draws)
+
+
+def test_proposition_1_uniform_range():
+    draws = [
+        (1 / 3 / len(list(combinations(range(4), r))), subset, r)
+        for r in (2, 3, 4)
+        for subset in combinations(range(4), r)
+    ]
+    assert_unbiased(exact_sgd(), draws)
+
+
+def test_eq_3_as_printed_is_biased_in_the_heads():
+    """Why `head_step = "exact"` exists: without alpha_i the heads follow the client's own loss, not objective (1)."""
+    setup = ref.setup(PFLEGO(tau=1, rho=0.5, server="sgd", head_step="algorithm1"))
+    _, heads = full_gradient(setup)
+    _, moved = stochastic_gradient(setup, range(4), 4)
+    sizes = setup.federation.sizes()
+    for i, alpha in enumerate(sizes / sizes.sum()):
+        np.testing.assert_allclose(alpha * moved[i]["head.weight"], heads[i]["head.weight"], atol=1e-12)
+        if i != 3:  # client 3 has one class, so its gradient is zero either way
+            assert not np.allclose(moved[i]["head.weight"], heads[i]["head.weight"])
+
+
+def test_full_participation_is_gradient_descent_on_all_parameters_together():
+    """tau = 1, r = I, sgd, "exact": the centralised objective (1) by autograd, as one function of everything."""
+    setup = exact_sgd()
+    theta = {name: value.clone().requires_grad_() for name, value in setup.task.shared_body().items()}
+    heads = [{name: value.clone().requires_grad_() for name, value in setup.create(i).items()} for i in range(4)]
+    sizes = setup.federation.sizes()
+    objective = torch.zeros((), dtype=torch.float64)
+    for i, alpha in enumerate(sizes / sizes.sum()):
+        x, y = (torch.from_numpy(array) for array in ref.examples(setup, i))
+        hidden = torch.relu(x @ theta["body.1.weight"].T + theta["body.1.bias"])
+        scores = hidden @ heads[i]["head.weight"].T + heads[i]["head.bias"]
+        objective = objective + alpha * nn.functional.cross_entropy(scores, y)
+    objective.backward()
+    played, store = play(setup, [0, 1, 2, 3], r=4)
+    ref.assert_same(played.shared, {name: (value - 0.5 * value.grad).detach().numpy() for name, value in theta.items()})
+    for i, head in enumerate(heads):
+        ref.assert_same(store[i], {name: (value - 0.5 * value.grad).detach().numpy() for name, value in head.items()})
+    assert played.loss == pytest.approx(objective.item())
+
+
+@pytest.mark.parametrize("tau", [1, 7])
+def test_one_pass_through_the_body_whatever_tau(tau, monkeypatch):
+    setup = ref.setup(PFLEGO(tau=tau))
+    passes = []
+    original = setup.task._features
+    monkeypatch.setattr(setup.task, "_features", lambda *arguments: passes.append(1) or original(*arguments))
+    play(setup, [0, 1, 2], r=3)
+    assert len(passes) == 3
+
+
+def test_an_empty_cohort_changes_nothing():
+    setup = ref.setup(PFLEGO())
+    played, store = play(setup, [], r=0.5)
+    ref.assert_same(played.shared, ref.arrays(setup.task.shared_body()), 0)
+    assert store.flat() == {}
+
+
+def test_heads_lag_behind_only_by_their_own_visits():
+    """A client that was not drawn keeps the very bits it had."""
+    setup = ref.setup(PFLEGO(tau=2))
+    _, store = play(setup, [0, 1], r=2)
+    kept = ref.arrays(store[0])
+    play(setup, [1, 2], r=2, store=store)
+    ref.assert_same(store[0], kept, 0)
+
+
+def test_adaptation_is_head_descent_at_the_current_body():
+    setup = ref.setup(PFLEGO(beta=0.3))
+    theta, head = setup.task.shared_body(), setup.create(0)
+    params = ref.arrays({**theta, **head})
+    x, y = ref.examples(setup, 0)
+    for _ in range(5):
+        params = ref.step(params, ref.loss_and_gradient(params, x, y)[1], 0.3, ref.HEAD)
+    adapted = setup.method.adapt(setup.task, theta, head, setup.train_data(0, 0), 5)
+    ref.assert_same(adapted, {name: params[name] for name in ref.HEAD})

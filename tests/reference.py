@@ -1,0 +1,87 @@
+"""An independent implementation in NumPy: one hidden layer with ReLU, softmax cross-entropy, gradients by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+from torch import Tensor
+
+from coterie import Federation
+from coterie.engine.round import Setup
+from coterie.method import Method, Round
+from coterie.models.mlp import MLP
+from coterie.models.model import Model
+from coterie.recipe import Recipe
+from coterie.train import prepare
+
+BODY = ("body.1.weight", "body.1.bias")
+HEAD = ("head.weight", "head.bias")
+Arrays = dict[str, np.ndarray]
+
+
+def loss_and_gradient(params: Arrays, x: np.ndarray, y: np.ndarray) -> tuple[float, Arrays]:
+    """The mean cross-entropy of the net and its gradient over all four arrays."""
+    A, a, V, b = (params[name] for name in BODY + HEAD)
+    pre = x.reshape(len(x), -1) @ A.T + a
+    hidden = np.maximum(pre, 0)
+    scores = hidden @ V.T + b
+    scores = scores - scores.max(axis=1, keepdims=True)
+    p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    loss = -np.log(p[np.arange(len(y)), y]).mean()
+    delta = p.copy()
+    delta[np.arange(len(y)), y] -= 1
+    delta /= len(y)
+    back = (delta @ V) * (pre > 0)
+    gradient = {
+        "body.1.weight": back.T @ x.reshape(len(x), -1),
+        "body.1.bias": back.sum(0),
+        "head.weight": delta.T @ hidden,
+        "head.bias": delta.sum(0),
+    }
+    return float(loss), gradient
+
+
+def step(params: Arrays, gradient: Arrays, rate: float, names: tuple[str, ...]) -> Arrays:
+    return {**params, **{name: params[name] - rate * gradient[name] for name in names}}
+
+
+def arrays(tree: dict[str, Tensor]) -> Arrays:
+    return {name: value.detach().numpy().copy() for name, value in tree.items()}
+
+
+def assert_same(tree: dict[str, Tensor], expected: Arrays, tolerance: float = 1e-12) -> None:
+    assert tree.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(tree[name].numpy(), value, rtol=0, atol=tolerance, err_msg=name)
+
+
+def federation(sizes: tuple[int, ...] = (5, 3, 8, 1), features: int = 4, new: int = 0) -> Federation:
+    """Clients of different size with 3, 2, 3, 1, 3, 2, ... classes of their own, the last `new` of them held out."""
+    rng = np.random.default_rng(7)
+    clients = {}
+    for i, size in enumerate(sizes):
+        own = (np.arange((3, 2, 3, 1)[i % 4]) + i) % 5
+        y = np.resize(own, size)
+        y_test = np.resize(np.unique(y), 6)
+        clients[f"client-{i}"] = (rng.normal(size=(size, features)), y, rng.normal(size=(6, features)), y_test)
+    held_out = list(clients)[len(clients) - new :]
+    return Federation.from_arrays(clients, new=held_out)
+
+
+def setup(method: Method, clients: Federation | None = None, model: Model | None = None) -> Setup:
+    """A small game in float64 on the loop engine."""
+    recipe = Recipe.parse({"run": {"seed": 3}, "engine": {"dtype": "float64", "kind": "loop"}})
+    return prepare(replace(recipe, method=method, model=model or MLP(hidden=[3])), clients or federation()).setup
+
+
+def announced(setup: Setup, r: float, index: int = 1) -> Round:
+    sizes = setup.federation.sizes()[setup.federation.existing]
+    return setup.method.plan(Round(index, len(sizes), int(sizes.sum()), r, setup.seed))
+
+
+def examples(setup: Setup, client: int) -> tuple[np.ndarray, np.ndarray]:
+    data = setup.federation.data(client, "train", setup.labels)
+    return data.x.numpy(), data.y.numpy()
+
+
+def nobody(client: int, shared: dict[str, Tensor], personal: dict[str, Tensor]) -> None:
+    """An observer that does not look."""

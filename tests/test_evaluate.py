@@ -1,0 +1,74 @@
+"""Statistics over clients by hand; protocols that differ only in what they should."""
+
+import numpy as np
+import pytest
+import torch
+
+import reference as ref
+from coterie.engine.store import PersonalStore
+from coterie.evaluate import Score, Scores, evaluate, score, statistics
+from coterie.methods import PFLEGO, FedAvg
+
+
+def test_statistics_by_hand():
+    accuracy = np.arange(20) / 20
+    sizes = np.array([1.0] * 19 + [21.0])
+    figures = statistics(Scores(list(range(20)), accuracy, accuracy + 1), sizes)
+    assert figures == {
+        "mean": pytest.approx(0.475),
+        "weighted_mean": pytest.approx((accuracy[:19].sum() + 21 * 0.95) / 40),
+        "std": pytest.approx(np.sqrt((20**2 - 1) / 12) / 20),
+        "stderr": pytest.approx(np.sqrt((20**2 - 1) / 12) / 20 / np.sqrt(20)),
+        "bottom_decile": pytest.approx(0.1),  # sorted[20 // 10]
+        "restricted_mean": pytest.approx(1.475),
+    }
+
+
+def test_clients_without_a_test_split_are_left_out():
+    scores = Scores.of([0, 1, 2], [Score(0.5, 0.5), Score(float("nan"), float("nan")), Score(1.0, 1.0)])
+    assert statistics(scores, np.array([1.0, 0.0, 3.0]))["weighted_mean"] == pytest.approx(0.875)
+
+
+def test_no_clients_no_figures():
+    assert set(statistics(Scores.of([], []), np.array([])).values()) == {None}
+
+
+def test_restricted_accuracy_chooses_among_the_clients_own_classes():
+    """Bias the shared head towards a class that the client does not have: plainly all wrong, restricted not."""
+    setup = ref.setup(FedAvg())
+    shared = setup.task.shared_model()
+    own = setup.federation.classes.row(1).tolist()
+    foreign = next(label for label in range(5) if label not in own)
+    shared["head.weight"] = torch.zeros_like(shared["head.weight"])
+    shared["head.bias"] = torch.tensor([1.0 * (label == own[0]) for label in range(5)], dtype=torch.float64)
+    shared["head.bias"][foreign] = 9.0
+    assert score(setup, 1, shared, {}) == Score(0.0, 0.5)  # its six test examples alternate between two classes
+
+
+def test_as_is_is_what_is_stored_and_adapted_is_trained_further():
+    setup = ref.setup(PFLEGO(beta=0.5), ref.federation(sizes=(5, 3, 8, 6, 7, 9), new=2))
+    shared, store = setup.task.shared_body(), PersonalStore(setup.create)
+    store[0] = {name: value + 1 for name, value in store[0].items()}
+    kept = {name: value.clone() for name, value in store.flat().items()}
+    result = evaluate(setup, shared, store, adapt_steps=30)
+
+    assert result.as_is.clients == result.adapted.clients == [0, 1, 2, 3]
+    assert result.before.clients == result.after.clients == [4, 5]
+    for scores, i in ((result.as_is, 0), (result.as_is, 1), (result.before, 4)):
+        personal = store[i]
+        assert scores.accuracy[scores.clients.index(i)] == score(setup, i, shared, personal).accuracy
+    for scores, i in ((result.adapted, 0), (result.after, 5)):
+        personal = setup.method.adapt(setup.task, shared, store[i], setup.train_data(i, 0), 30)
+        assert scores.accuracy[scores.clients.index(i)] == score(setup, i, shared, personal).accuracy
+    assert store.flat().keys() == kept.keys()
+    assert all(torch.equal(value, kept[name]) for name, value in store.flat().items())
+
+
+def test_train_loss_is_objective_1():
+    setup = ref.setup(PFLEGO(), ref.federation(sizes=(5, 3, 8, 6), new=1))
+    shared, sizes = setup.task.shared_body(), setup.federation.sizes()[:3]
+    losses = [
+        ref.loss_and_gradient(ref.arrays({**shared, **setup.create(i)}), *ref.examples(setup, i))[0] for i in range(3)
+    ]
+    result = evaluate(setup, shared, PersonalStore(setup.create), 0)
+    assert result.train_loss == pytest.approx((sizes * losses).sum() / sizes.sum(), abs=1e-12)

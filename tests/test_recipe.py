@@ -1,0 +1,342 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie import recipe, registry
+from coterie.engine.sampler import Fixed, Independent, Uniform
+from coterie.errors import UserError
+from coterie.methods import PFLEGO, FedAvg
+from coterie.recipe import Recipe, read
+
+FILE = """
+[data]
+name = "digits"
+
+[method]
+name = "pflego"
+tau = 7
+rho = 0.5
+
+[run]
+rounds = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.toml"
+    path.write_text(FILE)
+    return path
+
+
+def run_settings(**options: Any) -> recipe.RunSettings:
+    return Recipe.parse({"run": options}).run
+
+
+# -- what is read
+
+
+def test_an_empty_recipe_has_the_usual_parts_and_no_data() -> None:
+    usual = Recipe.parse({})
+    assert usual.method == PFLEGO()
+    assert usual.data is None
+    assert usual.partition is None
+    assert usual.as_dict().keys() == {"model", "method", "aggregate", "run", "eval", "engine"}
+
+
+def test_data_bring_a_partition() -> None:
+    assert Recipe.parse({"data": {"name": "digits"}}).as_dict()["partition"]["name"] == "classes"
+
+
+def test_a_file_is_read(file: Path) -> None:
+    assert read(file).method == PFLEGO(tau=7, rho=0.5)
+    assert read(str(file)).run.rounds == 3
+
+
+def test_every_default_is_spelled_out() -> None:
+    tree = Recipe.parse({"data": {"name": "digits"}, "run": {"clients_per_round": 4}}).as_dict()
+    assert tree["method"] == {
+        "name": "pflego",
+        "tau": 50,
+        "beta": 0.006,
+        "rho": 0.002,
+        "server": "adam",
+        "head_step": "algorithm1",
+    }
+    assert tree["partition"] == {"name": "classes", "clients": 50, "classes_per_client": 2, "new_users": 0.2}
+    assert tree["model"].items() >= {"name": "mlp", "hidden": [200], "buffers": "average"}.items()
+    assert tree["run"].items() >= {"rounds": 200, "clients_per_round": 4, "participation": "fixed", "seed": 0}.items()
+    assert "probability" not in tree["run"]  # TOML has no null
+    assert tree["engine"] == {"kind": "auto", "dtype": "float32", "device": "auto"}
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {},
+        {"data": {"name": "digits"}, "partition": {"clients": 7, "new_users": 0.0}},
+        {"method": {"name": "fedavg", "eta": 0.5}, "model": {"name": "logreg", "labels": "local"}},
+        {"run": {"participation": "uniform", "clients_range": [2, 5]}, "engine": {"kind": "loop"}},
+        {"run": {"participation": "independent", "probability": 0.25}, "model": {"hidden": []}},
+    ],
+)
+def test_a_recipe_written_out_and_read_back_is_the_same(tree: dict[str, Any]) -> None:
+    first = Recipe.parse(tree)
+    assert Recipe.parse(first.as_dict()) == first
+    assert Recipe.parse(first.as_dict()).as_dict() == first.as_dict()
+
+
+@pytest.mark.parametrize("name", list(recipe.available()))
+def test_every_recipe_that_comes_with_coterie_is_valid(name: str) -> None:
+    ready = read(name)
+    assert ready.data is not None
+    assert Recipe.parse(ready.as_dict()) == ready
+
+
+def test_the_recipes_in_the_repository_are_the_ones_that_come_with_coterie() -> None:
+    folder = Path(__file__).parents[1] / "recipes"
+    assert {path.name for path in recipe.available().values()} == {path.name for path in folder.rglob("*.toml")}
+    assert "digits" in recipe.available()
+
+
+def test_a_recipe_deals_its_data_by_its_seed() -> None:
+    tree = {"data": {"name": "digits"}, "partition": {"clients": 20}}
+    federation = Recipe.parse(tree).federation()
+    assert len(federation.ids) == 20
+    assert federation.sizes("train").sum() + federation.sizes("test").sum() == 1797
+    assert federation.fingerprint() == Recipe.parse(tree).federation().fingerprint()
+    assert federation.fingerprint() != Recipe.parse({**tree, "run": {"seed": 1}}).federation().fingerprint()
+
+
+def test_without_data_there_is_no_federation() -> None:
+    with pytest.raises(UserError, match=r"no \[data\]"):
+        Recipe.parse({}).federation()
+
+
+# -- changes
+
+
+@pytest.mark.parametrize(
+    ("change", "section", "key", "expected"),
+    [
+        ("method.tau=3", "method", "tau", 3),
+        ("method.tau = 3 ", "method", "tau", 3),
+        ("method.tau=1_000", "method", "tau", 1000),
+        ("method.rho=1e-3", "method", "rho", 0.001),
+        ("method.rho=2", "method", "rho", 2.0),
+        ("method.server=sgd", "method", "server", "sgd"),
+        ('method.server="sgd"', "method", "server", "sgd"),
+        ("model.hidden=[30, 20]", "model", "hidden", [30, 20]),
+        ("model.hidden=[]", "model", "hidden", []),
+        ("run.clients_range=[2,3]", "run", "clients_range", [2, 3]),
+        ("engine.dtype=float64", "engine", "dtype", "float64"),
+    ],
+)
+def test_a_changed_value_is_read_as_toml_or_as_a_bare_word(
+    file: Path, change: str, section: str, key: str, expected: Any
+) -> None:
+    changed = getattr(getattr(read(file, [change]), section), key)
+    assert changed == expected
+    assert type(changed) is type(expected)
+
+
+def test_a_change_leaves_the_rest_of_its_section_alone(file: Path) -> None:
+    assert read(file, ["method.beta=0.1"]).method == PFLEGO(tau=7, rho=0.5, beta=0.1)
+
+
+def test_the_last_of_two_changes_wins(file: Path) -> None:
+    assert read(file, ["method.tau=1", "method.tau=2"]).method == PFLEGO(tau=2, rho=0.5)
+
+
+def test_a_section_that_the_file_does_not_have_can_be_changed(file: Path) -> None:
+    assert read(file, ["eval.adapt_steps=5"]).eval.adapt_steps == 5
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_another_method_drops_the_files_options_and_takes_its_own(file: Path, order: int) -> None:
+    changes = ["method.name=fedavg", "method.eta=0.25"][::order]
+    assert read(file, changes).method == FedAvg(eta=0.25)
+
+
+def test_the_same_method_keeps_the_files_options(file: Path) -> None:
+    assert read(file, ["method.name=pflego"]).method == PFLEGO(tau=7, rho=0.5)
+
+
+def test_naming_the_usual_method_keeps_the_options_of_a_file_that_leaves_it_out(file: Path) -> None:
+    file.write_text("[method]\ntau = 7\n")
+    assert read(file, ["method.name=pflego"]).method == PFLEGO(tau=7)
+
+
+def test_a_change_to_what_is_not_a_section_is_refused(file: Path) -> None:
+    file.write_text("run = 3\n")
+    with pytest.raises(UserError, match="run = 3 must be a section"):
+        read(file, ["run.rounds=2"])
+
+
+@pytest.mark.parametrize("change", ["method.tau", "tau=3", "method.=3", "", "=", "method.tau:3"])
+def test_a_change_needs_a_section_a_key_and_a_value(file: Path, change: str) -> None:
+    with pytest.raises(UserError, match=r"is not of the form section\.key=value"):
+        read(file, [change])
+
+
+# -- what a user may get wrong
+
+
+def test_an_unknown_section_is_named_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"unknown section \[metod\], did you mean 'method'\?; there is: .*engine"):
+        Recipe.parse({"metod": {}})
+
+
+@pytest.mark.parametrize("value", [3, "x", [{"tau": 3}]])
+def test_a_section_must_have_keys(value: Any) -> None:
+    with pytest.raises(UserError, match=r"method = .* must be a section"):
+        Recipe.parse({"method": value})
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "nearest"),
+    [
+        ("method", "taau", "tau"),
+        ("run", "round", "rounds"),
+        ("model", "hiden", "hidden"),
+        ("eval", "adapt_step", "adapt_steps"),
+        ("engine", "type", "dtype"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest(section: str, key: str, nearest: str) -> None:
+    with pytest.raises(UserError, match=rf"unknown key {section}\.{key}, did you mean '{nearest}'\?"):
+        Recipe.parse({section: {key: 1}})
+
+
+def test_an_unknown_key_that_is_near_nothing_lists_what_there_is() -> None:
+    with pytest.raises(UserError, match=r"unknown key method\.zzz; \[method\] takes: tau, beta, rho"):
+        Recipe.parse({"method": {"zzz": 1}})
+    with pytest.raises(UserError, match=r"unknown key aggregate\.zzz; \[aggregate\] takes no keys but name"):
+        Recipe.parse({"aggregate": {"zzz": 1}})
+
+
+def test_an_option_of_another_method_is_unknown() -> None:
+    with pytest.raises(UserError, match=r"unknown key method\.eta"):
+        Recipe.parse({"method": {"name": "pflego", "eta": 0.1}})
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("method", "tau", "x"),
+        ("method", "tau", 2.5),
+        ("method", "tau", True),
+        ("method", "tau", 0),
+        ("method", "tau", -1),
+        ("method", "tau", None),
+        ("method", "beta", -0.1),
+        ("method", "rho", float("nan")),
+        ("method", "rho", float("inf")),
+        ("method", "rho", "0.1"),
+        ("method", "server", "rmsprop"),
+        ("model", "hidden", 200),
+        ("model", "buffers", "mine"),
+        ("partition", "new_users", 1.0),
+        ("partition", "clients", 0),
+        ("run", "rounds", -1),
+        ("run", "seed", -1),
+        ("run", "eval_every", 0),
+        ("run", "checkpoint_every", 0),
+        ("run", "clients_per_round", 0),
+        ("run", "participation", "always"),
+        ("run", "probability", 0),
+        ("run", "probability", 1.5),
+        ("run", "clients_range", [1]),
+        ("run", "clients_range", [1, 2, 3]),
+        ("eval", "adapt_steps", -1),
+        ("engine", "dtype", "float16"),
+        ("engine", "device", "abacus"),
+    ],
+)
+def test_a_value_out_of_range_or_of_another_type_is_named(section: str, key: str, value: Any) -> None:
+    with pytest.raises(UserError) as caught:
+        Recipe.parse({section: {key: value}})
+    assert str(caught.value).startswith(f"{section}.{key} = {value!r}: ")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"), [("model", "hidden", [200, 0]), ("run", "clients_range", [2, "many"])]
+)
+def test_a_bad_value_in_a_list_is_named_with_its_place(section: str, key: str, value: list[Any]) -> None:
+    with pytest.raises(UserError) as caught:
+        Recipe.parse({section: {key: value}})
+    assert str(caught.value).startswith(f"{section}.{key}.1 = {value[1]!r}: ")
+
+
+def test_a_negative_batch_size_is_refused() -> None:
+    with pytest.raises(UserError, match=r"method\.batch_size = -1: "):
+        Recipe.parse({"method": {"name": "fedavg", "batch_size": -1}})
+
+
+@pytest.mark.parametrize(
+    ("section", "kind", "name", "nearest"),
+    [
+        ("method", "methods", "pflgo", "pflego"),
+        ("data", "data", "digit", "digits"),
+        ("model", "models", "mpl", "mlp"),
+        ("partition", "partition", "class", "classes"),
+        ("aggregate", "aggregate", "means", "mean"),
+    ],
+)
+def test_an_unknown_name_lists_what_there_is(section: str, kind: str, name: str, nearest: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Recipe.parse({section: {"name": name}})
+    message = str(caught.value)
+    assert message.startswith("unknown ")
+    assert f"{name!r}, did you mean {nearest!r}?" in message
+    assert message.endswith("there is: " + ", ".join(registry.names(kind)))
+
+
+def test_an_unknown_engine_lists_what_there_is() -> None:
+    with pytest.raises(UserError, match=r"unknown engine 'lop', did you mean 'loop'\?; there is: .*loop"):
+        Recipe.parse({"engine": {"kind": "lop"}})
+
+
+def test_data_need_a_name() -> None:
+    with pytest.raises(UserError, match=r"data\.name is missing; there is: digits, fashion-mnist"):
+        Recipe.parse({"data": {}})
+
+
+@pytest.mark.parametrize(
+    "content", [b"[run\nrounds = 3", b"rounds: 3", b"\xff\xfe\x00", b"[run]\nrounds = 3\nrounds = 4"]
+)
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"bad\.toml is not TOML"):
+        read(path)
+
+
+def test_a_missing_file_is_named_and_the_recipes_are_listed() -> None:
+    with pytest.raises(UserError, match=r"no recipe file digts, did you mean 'digits'\?; Coterie comes with: .*digits"):
+        read("digts")
+
+
+def test_a_folder_is_not_a_recipe(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read the recipe"):
+        read(tmp_path)
+
+
+# -- participation
+
+
+def test_all_clients_take_part_unless_told_otherwise() -> None:
+    assert run_settings().cohorts(40) == Fixed(40)
+    assert run_settings(clients_per_round=7).cohorts(40) == Fixed(7)
+
+
+def test_participation_by_probability_and_by_range() -> None:
+    assert run_settings(participation="independent", probability=0.25).cohorts(40) == Independent(0.25)
+    assert run_settings(participation="uniform", clients_range=[2, 5]).cohorts(40) == Uniform(2, 5)
+
+
+@pytest.mark.parametrize(("participation", "key"), [("independent", "probability"), ("uniform", "clients_range")])
+def test_participation_names_the_key_that_it_needs(participation: str, key: str) -> None:
+    with pytest.raises(UserError, match=rf'run\.participation = "{participation}" needs run\.{key}'):
+        run_settings(participation=participation).cohorts(40)

@@ -1,0 +1,116 @@
+"""A run that is killed or stopped, at any moment, and resumed ends in the same bits as one that was left alone."""
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SETTINGS = [
+    "run.rounds=12",
+    "run.eval_every=4",
+    "run.checkpoint_every=3",
+    "run.clients_per_round=3",
+    "partition.clients=10",
+    "method.tau=2",
+]
+RUN = [sys.executable, "-c", "from coterie.cli import main; main()", "run"]
+CHANGES = [part for setting in SETTINGS for part in ("--set", setting)]
+
+
+def finished(folder: Path) -> dict[str, object]:
+    """Everything that a run leaves behind, but for the seconds it took."""
+
+    def timeless(record: dict) -> dict:
+        return {**record, "cost": {**record["cost"], "seconds": None}}
+
+    last = sorted((folder / "checkpoint").glob("round-*"))[-1]
+    return {
+        "checkpoint": {file.name: file.read_bytes() for file in last.iterdir()},
+        "round": last.name,
+        "rounds": [timeless(json.loads(line)) for line in (folder / "rounds.jsonl").read_text().splitlines()],
+        "summary": timeless(json.loads((folder / "summary.json").read_text())),
+        "clients": list(csv.reader((folder / "clients.csv").read_text().splitlines())),
+        "recipe": (folder / "recipe.toml").read_text(),
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    subprocess.run([*RUN, *CHANGES, "--out", folder], check=True, capture_output=True, timeout=120)
+    return finished(folder)
+
+
+def start_and_wait(arguments: list, folder: Path, rounds: int) -> subprocess.Popen:
+    """The process, once it has written that many rounds."""
+    process = subprocess.Popen([*RUN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        log = folder / "rounds.jsonl"
+        if log.exists() and log.read_bytes().count(b"\n") >= rounds:
+            return process
+        time.sleep(0.001)
+    raise AssertionError(f"did not reach round {rounds}: {process.communicate()}")
+
+
+def kill(process: subprocess.Popen) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.parametrize("moments", [[1], [2, 5, 8], [3, 9]])
+def test_killed_and_resumed(undisturbed, tmp_path, moments):
+    folder = tmp_path / "run"
+    arguments = [*CHANGES, "--out", folder]
+    for moment in moments:
+        kill(start_and_wait(arguments, folder, moment))
+        assert not (folder / "summary.json").exists()
+        arguments = ["--resume", folder]
+    subprocess.run([*RUN, "--resume", folder], check=True, capture_output=True, timeout=120)
+    assert finished(folder) == undisturbed
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    process = start_and_wait([*CHANGES, "--out", folder], folder, 1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    stopped_at = len((folder / "rounds.jsonl").read_text().splitlines())
+    assert stopped_at < 12
+    assert (folder / "checkpoint" / f"round-{stopped_at:06d}").is_dir()
+    command = re.search(r"coterie run (--resume .*)", errors).group(1).split()
+    subprocess.run([*RUN, *command], check=True, capture_output=True, timeout=120)
+    assert finished(folder) == undisturbed
+
+
+def test_a_damaged_checkpoint_and_a_half_written_line(undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    kill(start_and_wait([*CHANGES, "--out", folder], folder, 8))
+    newest = sorted((folder / "checkpoint").glob("round-*"))[-1]
+    payload = newest / "personal.safetensors"
+    content = bytearray(payload.read_bytes())
+    content[-1] ^= 1
+    payload.write_bytes(content)
+    with (folder / "rounds.jsonl").open("a") as log:
+        log.write('{"round": 9, "coh')
+    done = subprocess.run([*RUN, "--resume", folder], check=True, capture_output=True, text=True, timeout=120)
+    assert "is damaged" in done.stderr
+    assert finished(folder) == undisturbed
+
+
+def test_one_folder_one_process(tmp_path):
+    folder = tmp_path / "run"
+    process = start_and_wait([*CHANGES, "--set", "run.rounds=500", "--out", folder], folder, 1)
+    try:
+        second = subprocess.run([*RUN, "--resume", folder], capture_output=True, text=True, timeout=60)
+        assert second.returncode == 2
+        assert "in use by another process" in second.stderr
+    finally:
+        kill(process)

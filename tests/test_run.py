@@ -1,0 +1,164 @@
+"""The Python interface: everyone's model, a client never seen before, a run folder, and resuming."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import coterie
+from coterie.methods import PFLEGO, FedAvg
+
+
+def three_friends():
+    """Digits dealt to people who each know a few of them, under names of their own."""
+    x, y = load_digits(return_X_y=True)
+    known = {"anna": (0, 1), "ben": (2, 3, 4), "carl": (1, 5), "dora": (6, 7, 8)}
+    names = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+    clients = {}
+    for name, digits in known.items():
+        rows = np.flatnonzero(np.isin(y, digits))[:120]
+        clients[name] = (x[rows[:80]] / 16, names[y[rows[:80]]], x[rows[80:]] / 16, names[y[rows[80:]]])
+    return clients
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return coterie.Federation.from_arrays(three_friends())
+
+
+@pytest.fixture(scope="module")
+def run(federation):
+    method = PFLEGO(tau=20, beta=0.1, rho=0.01)
+    return coterie.train(federation, model="mlp", method=method, rounds=15, clients_per_round=2, eval_every=5)
+
+
+def test_a_clients_model_is_a_plain_module_that_scores_as_reported(run):
+    accuracies = []
+    for name, (_, _, x, y) in three_friends().items():
+        model = run.model(name)
+        assert isinstance(model, nn.Module)
+        assert model.classes == tuple(sorted(set(y)))
+        assert not model.training
+        predicted = np.array(model.classes)[model(torch.tensor(x, dtype=torch.float32)).argmax(1)]
+        accuracies.append(np.mean(predicted == y))
+    assert np.mean(accuracies) == pytest.approx(run.summary["existing"]["as_is"]["mean"])
+    assert np.mean(accuracies) > 0.9
+
+
+def test_the_parts_of_a_model(run):
+    assert set(run.shared) == {"body.1.weight", "body.1.bias"}
+    assert set(run.personal("ben")) == {"head.weight", "head.bias"}
+    assert run.personal("ben")["head.bias"].shape == (3,)
+    state = run.model("ben").state_dict()
+    assert torch.equal(state["body.1.weight"], run.shared["body.1.weight"])
+    assert torch.equal(state["head.weight"], run.personal("ben")["head.weight"])
+
+
+def test_a_client_never_seen_before(run):
+    x, y = load_digits(return_X_y=True)
+    rows = np.flatnonzero(np.isin(y, (4, 9)))
+    x, y = x[rows] / 16, np.array(["four", "nine"])[(y[rows] == 9).astype(int)]
+    model = run.personalize(x[:40], y[:40])
+    assert model.classes == ("four", "nine")
+    predicted = np.array(model.classes)[model(torch.tensor(x[40:], dtype=torch.float32)).argmax(1)]
+    assert np.mean(predicted == y[40:]) > 0.9
+    assert torch.equal(model.state_dict()["body.1.weight"], run.shared["body.1.weight"])
+
+
+def test_personalize_refuses_what_does_not_fit(run, federation):
+    with pytest.raises(coterie.UserError, match="shape"):
+        run.personalize(np.zeros((3, 5)), ["one", "one", "two"])
+    with pytest.raises(coterie.UserError, match="no training example"):
+        run.personalize(np.zeros((0, 64)), [])
+    shared = coterie.train(federation, method=FedAvg(tau=2), rounds=1)
+    with pytest.raises(coterie.UserError, match="nine"):
+        shared.personalize(np.zeros((1, 64)), ["nine"])
+
+
+def test_a_shared_head_personalizes_over_all_classes(federation):
+    run = coterie.train(federation, method=FedAvg(tau=5, eta=0.1), rounds=3)
+    x, y, _, _ = three_friends()["carl"]
+    model = run.personalize(x, y)
+    assert model.classes == federation.labels
+    predicted = np.array(model.classes)[model(torch.tensor(x, dtype=torch.float32)).argmax(1)]
+    assert np.mean(predicted == y) > 0.9
+
+
+def test_an_unknown_client(run):
+    with pytest.raises(coterie.UserError, match="'anna'"):
+        run.model("ana")
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Linear(64, 16), nn.Tanh())
+        self.classifier = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 10))
+
+    def forward(self, x):
+        return self.classifier(self.features(x))
+
+
+def test_a_module_of_your_own_with_a_head_of_two_layers(federation):
+    net = Net()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    run = coterie.train(federation, model=net, head="classifier", method=PFLEGO(tau=5, beta=0.1), rounds=2)
+    assert set(run.shared) == {"features.0.weight", "features.0.bias"}
+    assert run.personal("dora")["classifier.2.bias"].shape == (3,)
+    assert type(run.model("dora")) is Net
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())  # yours is left alone
+    untouched = coterie.train(federation, model=net, head="classifier", rounds=0)
+    assert torch.equal(untouched.shared["features.0.weight"], before["features.0.weight"])  # and is the initial model
+
+
+def test_a_head_that_is_not_there(federation):
+    with pytest.raises(coterie.UserError, match=r"'classifer'.*classifier"):
+        coterie.train(federation, model=Net(), head="classifer", rounds=1)
+
+
+def test_settings_are_checked_as_in_a_recipe(federation):
+    for settings, words in (
+        ({"rounds": -1}, "run.rounds"),
+        ({"clients_per_round": 5}, "run.clients_per_round = 5, but only 4"),
+        ({"model": "mpl"}, "'mlp'"),
+        ({"engine": "lop"}, "'loop'"),
+        ({"dtype": "float16"}, "engine.dtype"),
+        ({"resume": True}, "out="),
+    ):
+        with pytest.raises(coterie.UserError, match=words):
+            coterie.train(federation, **settings)
+    with pytest.raises(ValueError, match="tau"):
+        PFLEGO(tau=0)
+    with pytest.raises(AttributeError):
+        PFLEGO().tau = 3
+
+
+def test_dtype(federation):
+    run = coterie.train(federation, method=PFLEGO(tau=2), rounds=1, dtype="float64")
+    tensors = [*run.shared.values(), *run.personal("anna").values()]
+    assert {value.dtype for value in tensors} == {torch.float64}
+    assert next(run.model("anna").parameters()).dtype == torch.float64
+
+
+def test_out_and_resume_from_python(federation, tmp_path):
+    settings = {"method": PFLEGO(tau=2), "clients_per_round": 2, "checkpoint_every": 2, "eval_every": 3}
+    whole = coterie.train(federation, rounds=6, out=tmp_path / "whole", **settings)
+    resumed = coterie.train(federation, rounds=6, out=tmp_path / "whole", resume=True, **settings)
+    assert resumed.summary == whole.summary
+    with pytest.raises(coterie.UserError, match=r"run\.rounds"):
+        coterie.train(federation, rounds=7, out=tmp_path / "whole", resume=True, **settings)
+    with pytest.raises(coterie.UserError, match="already holds a run"):
+        coterie.train(federation, rounds=6, out=tmp_path / "whole", **settings)
+    others = three_friends()
+    others["anna"] = (others["anna"][0][1:], others["anna"][1][1:], *others["anna"][2:])
+    other = coterie.Federation.from_arrays(others)
+    with pytest.raises(coterie.UserError, match="federation differs"):
+        coterie.train(other, rounds=6, out=tmp_path / "whole", resume=True, **settings)
+
+
+def test_logistic_regression_has_no_body_to_share(federation):
+    run = coterie.train(federation, model="logreg", method=PFLEGO(tau=20, beta=0.5), rounds=4, clients_per_round=4)
+    assert run.shared == {}
+    assert run.summary["cost"]["bytes_down"] == 0
+    assert run.summary["existing"]["as_is"]["mean"] > 0.9
