@@ -246,7 +246,7 @@ def test_inputs_must_be_numbers() -> None:
 
 
 def test_an_unknown_new_user_is_named() -> None:
-    with pytest.raises(UserError, match=r"new users \['dora', 'emil'\] are not among the clients"):
+    with pytest.raises(UserError, match=r"new names \['dora', 'emil'\], who are not among the clients"):
         three(new=["emil", "anna", "dora"])
 
 

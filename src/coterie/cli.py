@@ -103,11 +103,8 @@ def list_recipes() -> None:
 
 def main() -> None:
     """Entry point: a mistake of the user's is told in a line or two, with exit code 2."""
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(message)s",
-        handlers=[RichHandler(console=screen, show_time=False, show_path=False)],
-    )
+    logger.setLevel(logging.INFO)
+    logger.addHandler(RichHandler(console=screen, show_time=False, show_path=False, show_level=False))
     try:
         app()
     except UserError as error:

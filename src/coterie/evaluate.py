@@ -96,7 +96,7 @@ def _scores(setup: Setup, shared: Tree, personal: Iterator[Tree], clients: list[
 
 def _adapted(setup: Setup, shared: Tree, store: PersonalStore, clients: list[int], steps: int) -> Iterator[Tree]:
     def adapt(mine: Tree, data: Data) -> Tree:
-        return setup.method.adapt(setup.task, shared, mine, data, steps)
+        return setup.adapt(shared, mine, data, steps)
 
     personal = (store[i] for i in clients)
     adapted: Iterator[Tree] = setup.engine.each_client(adapt, personal, (setup.train_data(i, 0) for i in clients))

@@ -87,8 +87,9 @@ class Federation:
         """
         if not clients:
             raise UserError("a federation needs at least one client")
-        if unknown := set(new) - set(clients):
-            raise UserError(f"new users {sorted(unknown)} are not among the clients")
+        for what, named in (("new", new), ("classes", classes or ())):
+            if unknown := set(named) - set(clients):
+                raise UserError(f"{what} names {sorted(unknown)}, who are not among the clients")
         own: dict[str, NDArray[Any]] = {}
         rows: dict[str, list[Index]] = {"train": [], "test": []}
         xs: list[NDArray[Any]] = []
@@ -173,9 +174,10 @@ class Federation:
 
     def fingerprint(self) -> str:
         """Tells whether a run is resumed on the federation that it was started on."""
-        digest = hashlib.sha256(repr((self.ids, self.labels, tuple(self.x.shape))).encode())
-        for array in (self.y.cpu().numpy(), self.is_new, *(part for split in self.splits.values() for part in split)):
-            digest.update(np.ascontiguousarray(array).tobytes())
+        digest = hashlib.sha256(repr((self.ids, self.labels, self.x.shape)).encode())
+        rows = [part for ragged in (self.classes, *self.splits.values()) for part in ragged]
+        for array in (self.x.cpu().numpy(), self.y.cpu().numpy(), self.is_new, *rows):
+            digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
 
@@ -203,6 +205,10 @@ def _labels(client: str, split: str, y: ArrayLike) -> NDArray[Any]:
         if len(bad):
             raise UserError(f"client {client!r}: y_{split} row {bad[0]} is {y[bad[0]]}, not a class label")
         y = y.astype(np.int64)
+    if y.dtype.kind == "O" and all(isinstance(label, str) for label in y):
+        y = y.astype(str)
+    if y.dtype.kind not in "iubU":
+        raise UserError(f"client {client!r}: y_{split} mixes kinds of labels; make them all integers or all strings")
     return y
 
 

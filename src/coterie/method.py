@@ -9,11 +9,11 @@ from typing import ClassVar, Literal, NamedTuple
 from torch import Tensor
 
 from coterie.round import Client, Round
-from coterie.settings import Count, Rate, settings
+from coterie.settings import Count, Rate, Size, settings
 from coterie.task import Data, Task
 from coterie.tree import Tree
 
-__all__ = ["Client", "Count", "Data", "Labels", "Method", "Passes", "Rate", "Round", "Task", "Tree", "settings"]
+__all__ = ["Client", "Count", "Data", "Labels", "Method", "Passes", "Rate", "Round", "Size", "Task", "Tree", "settings"]
 
 Labels = Literal["local", "global"]
 

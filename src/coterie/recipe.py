@@ -91,7 +91,7 @@ class Recipe:
             options = dict(tree.get(section, {}))
             name = options.pop("name", USUAL.get(section))
             if not isinstance(name, str):
-                raise UserError(f"{section}.name is missing; there is: {', '.join(registry.names(kind))}")
+                raise UserError(f"{section}.name must be one of: {', '.join(registry.names(kind))}")
             parts[section] = _make(registry.load(kind, name), section, options)
         if (kind := parts["engine"].kind) != "auto":
             registry.load("engine", kind)
@@ -129,8 +129,10 @@ def read(source: str | Path, changes: Sequence[str] = ()) -> Recipe:
         tables.setdefault(section, {})[key] = _value(text.strip())
     for section, table in tables.items():
         base = tree.get(section, {})
+        if not isinstance(base, dict):
+            continue  # parse says what is wrong with it
         # Another name takes other options, so the file's own do not carry over.
-        kept = {} if "name" in table and table["name"] != base.get("name") else base
+        kept = base if table.get("name", own := base.get("name", USUAL.get(section))) == own else {}
         tree[section] = {**kept, **table}
     return Recipe.parse(tree)
 

@@ -69,7 +69,7 @@ class Run:
         client = Client("new", len(classes), streams.key(setup.seed, "personal", 0, "new"))
         personal = setup.method.init_personal(setup.task, client)
         steps = self._simulation.adapt_steps if steps is None else steps
-        return self._module(setup.method.adapt(setup.task, self.shared, personal, data, steps), classes)
+        return self._module(setup.adapt(self.shared, personal, data, steps), classes)
 
     def clients(self) -> list[Record]:
         """A row for each client, as in clients.csv."""

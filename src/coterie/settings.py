@@ -8,6 +8,7 @@ from pydantic.dataclasses import dataclass
 T = TypeVar("T")
 
 Count = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 

@@ -14,8 +14,9 @@ from coterie.tree import Tree, descend, pick
 def minibatch(data: Data, size: int, step: int) -> Data:
     """The batch of local step 0, 1, ...: each epoch a fresh shuffle, its last batch as short as it comes out.
 
-    Size 0, or one that the examples do not fill, is all of them. Tensors only, so that it runs under vmap, where
-    N counts padding and n does not.
+    A short batch is filled up with the epoch's first examples, masked: BatchNorm sees them, the loss does not. Size 0,
+    or one that the examples do not fill, is all of them. Tensors only, so that it runs under vmap, where N counts
+    padding and n does not.
     """
     N = data.mask.shape[0]
     if size == 0 or size >= N:
@@ -25,7 +26,7 @@ def minibatch(data: Data, size: int, step: int) -> Data:
     rank = bits(data.stream, torch.div(step, epoch_steps, rounding_mode="floor"), torch.arange(N, device=n.device))
     order = torch.where(data.mask, rank, torch.iinfo(torch.int64).max).argsort()
     place = (step % epoch_steps) * size + torch.arange(size, device=n.device)
-    chosen = order[place.clamp(max=n - 1)]
+    chosen = order[place % n]
     return Data(data.x[chosen], data.y[chosen], place < n, data.stream)
 
 

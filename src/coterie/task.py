@@ -91,7 +91,8 @@ class Task:
             for part in head.modules():
                 if callable(reset := getattr(part, "reset_parameters", None)):
                     reset()
-        return {self._prefix + name: value.detach() for name, value in head.named_parameters()}
+        drawn = {self._prefix + name: value.detach() for name, value in head.named_parameters()}
+        return pick(drawn, self.head)
 
     # -- the model
 

@@ -79,7 +79,7 @@ def train(
 
 
 class Training:
-    """A run that is checked and ready to go, or to go on: making it finds whatever is wrong, before any work is done."""
+    """A run that is checked and ready to go, or to go on: making it finds what is wrong, before any work is done."""
 
     def __init__(
         self, recipe: Recipe, federation: Federation, out: Path | None = None, *, resume: bool = False
@@ -136,7 +136,9 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
     with streams.torch_seeded(streams.key(recipe.run.seed, "model")):
         net = recipe.model.build(tuple(federation.x.shape[1:]), outputs).to(device, dtype)
     task = Task(net, recipe.model.head, federation.x[:1], recipe.model.buffers)
-    kind, why = ("loop", "the reference") if recipe.engine.kind == "auto" else (recipe.engine.kind, "as asked")
+    kind, why = (
+        ("loop", "one client after another") if recipe.engine.kind == "auto" else (recipe.engine.kind, "as asked")
+    )
     logger.info("engine: %s (%s)", kind, why)
     engine = registry.load("engine", kind)()
     setup = Setup(recipe.method, task, federation, labels, engine, recipe.aggregate, recipe.run.seed)

@@ -37,7 +37,7 @@ def shift(tree: Tree, by: Mapping[str, Tensor]) -> Tree:
 
 
 def _as(like: Tensor, value: Tensor) -> Tensor:
-    return value if like.is_floating_point() else value.round().to(like.dtype)
+    return value.to(like.dtype) if like.is_floating_point() else value.round().to(like.dtype)
 
 
 def is_finite(tree: Mapping[str, Tensor]) -> bool:

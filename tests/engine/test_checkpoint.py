@@ -107,7 +107,7 @@ def test_a_round_saved_again_replaces_itself(tmp_path: Path) -> None:
     assert not (tmp_path / "round-000005" / "extra.safetensors").exists()
 
 
-@pytest.mark.parametrize("file", ["shared.safetensors", "memory.safetensors", "personal.safetensors"])
+@pytest.mark.parametrize("file", ["shared.safetensors", "memory.safetensors", "personal.safetensors", "manifest.json"])
 @pytest.mark.parametrize("place", [0, 8, -1])
 def test_a_flipped_bit_is_noticed_and_the_checkpoint_before_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, place: int
@@ -170,7 +170,13 @@ def test_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
         order = FACTS if name == "one" else dict(reversed(FACTS.items()))
         save_checkpoint(tmp_path / name, 5, trees(5), order)
     files = names(tmp_path / "one" / "round-000005")
-    assert files == ["manifest.json", "memory.safetensors", "personal.safetensors", "shared.safetensors"]
+    assert files == [
+        "manifest.json",
+        "manifest.sha256",
+        "memory.safetensors",
+        "personal.safetensors",
+        "shared.safetensors",
+    ]
     for file in files:
         first, second = ((tmp_path / name / "round-000005" / file).read_bytes() for name in ("one", "two"))
         assert first == second

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import reference as ref
 from coterie import Federation, train
@@ -105,3 +107,13 @@ def test_participation(settings, sizes):
     seen = {len(record["cohort"]) for record in run.history}
     assert seen <= sizes
     assert len(seen) > 1 or sizes == {4}
+
+
+def test_dropout_is_drawn_from_the_clients_own_streams():
+    """Whatever torch's global generator has been used for in between."""
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 5))
+    runs = []
+    for disturbance in (1, 2):
+        torch.manual_seed(disturbance)
+        runs.append(train(ref.federation(), model=net, head="2", method=FedAvg(tau=3), rounds=2, clients_per_round=2))
+    ref.assert_same(runs[0].shared, ref.arrays(runs[1].shared), 0)

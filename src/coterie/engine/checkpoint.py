@@ -39,22 +39,23 @@ def save_checkpoint(folder: Path, index: int, trees: Mapping[str, Tree], facts: 
     partial.mkdir(parents=True)
     sums = {}
     for name, tree in trees.items():
-        content = save({key: value.detach().cpu().contiguous() for key, value in tree.items()})
+        content = save({key: value.detach().cpu().contiguous().clone() for key, value in tree.items()})
         sums[f"{name}.safetensors"] = hashlib.sha256(content).hexdigest()
         _write_durably(partial / f"{name}.safetensors", content)
-    manifest = {"round": index, "sha256": sums, **facts}
-    _write_durably(partial / "manifest.json", json.dumps(manifest, indent=2, sort_keys=True).encode())
+    manifest = json.dumps({"round": index, "sha256": sums, **facts}, indent=2, sort_keys=True).encode()
+    _write_durably(partial / "manifest.json", manifest)
+    _write_durably(partial / "manifest.sha256", hashlib.sha256(manifest).hexdigest().encode())
     _sync_folder(partial)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     _sync_folder(folder)
-    for old in sorted(folder.glob("round-*"))[:-KEEP]:
+    for old in _newest_first(folder)[KEEP:]:
         shutil.rmtree(old)
 
 
 def load_checkpoint(folder: Path, facts: Mapping[str, Any]) -> tuple[int, dict[str, Tree]]:
     """(round, trees) of the newest checkpoint that is whole; round 0 and no trees where there is none."""
-    for target in sorted(folder.glob("round-*"), reverse=True):
+    for target in _newest_first(folder):
         try:
             manifest, trees = _read(target)
         except (OSError, ValueError, KeyError) as error:
@@ -70,14 +71,20 @@ def load_checkpoint(folder: Path, facts: Mapping[str, Any]) -> tuple[int, dict[s
 
 
 def _read(target: Path) -> tuple[dict[str, Any], dict[str, Tree]]:
-    manifest = json.loads((target / "manifest.json").read_bytes())
-    trees = {}
-    for file, expected in manifest["sha256"].items():
-        content = (target / file).read_bytes()
-        if hashlib.sha256(content).hexdigest() != expected:
-            raise ValueError(f"the sha256 of {file} is not the manifest's")
-        trees[file.removesuffix(".safetensors")] = load(content)
-    return manifest, trees
+    manifest = json.loads(_checked(target / "manifest.json", (target / "manifest.sha256").read_text()))
+    sums = manifest["sha256"].items()
+    return manifest, {file.removesuffix(".safetensors"): load(_checked(target / file, own)) for file, own in sums}
+
+
+def _checked(path: Path, expected: str) -> bytes:
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise ValueError(f"the sha256 of {path.name} is not what was written down")
+    return content
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("round-*"), key=lambda path: int(path.name.removeprefix("round-")), reverse=True)
 
 
 def _write_durably(path: Path, content: bytes) -> None:

@@ -34,6 +34,15 @@ class Setup:
         name, outputs = self.federation.ids[client], self.federation.num_outputs(client, self.labels)
         return self.method.init_personal(self.task, Client(name, outputs, streams.key(self.seed, "personal", 0, name)))
 
+    def local_update(self, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
+        """The method's, with dropout and the like drawn from the client's own stream."""
+        with streams.torch_seeded(int(data.stream)):
+            return self.method.local_update(self.task, shared, personal, data, rnd)
+
+    def adapt(self, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
+        with streams.torch_seeded(int(data.stream)):
+            return self.method.adapt(self.task, shared, personal, data, steps)
+
     def train_data(self, client: int, index: int) -> Data:
         stream = streams.key(self.seed, "batches", index, self.federation.ids[client])
         return self.federation.data(client, "train", self.labels, stream)
@@ -64,7 +73,7 @@ def play_round(
     data = (setup.train_data(client, rnd.index) for client in cohort)
 
     total, updated, refused, bytes_up = setup.aggregate.start(), {}, [], 0
-    replies = each_client(lambda mine, examples: method.local_update(task, shared, mine, examples, rnd), personal, data)
+    replies = each_client(lambda mine, examples: setup.local_update(shared, mine, examples, rnd), personal, data)
     for client, weight, (message, mine) in zip(cohort, weights, replies, strict=True):
         bytes_up += num_bytes(message)
         if not (is_finite(message) and is_finite(mine)):

@@ -16,7 +16,7 @@ Deviation: a client sends how far it moved instead of where it arrived; the same
 
 from torch import Tensor
 
-from coterie.method import Count, Data, Method, Passes, Rate, Round, Task, Tree, settings
+from coterie.method import Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
 from coterie.steps import local_sgd
 from coterie.tree import displacement, pick, shift
 
@@ -29,7 +29,7 @@ class FedAvg(Method):
     """Local steps."""
     eta: Rate = 0.007
     """Rate of the local steps."""
-    batch_size: int = 0
+    batch_size: Size = 0
     """Examples a step; 0 is all of the client's."""
 
     def plan(self, rnd: Round) -> Round:

@@ -11,7 +11,11 @@ def closing_table(summary: Record) -> Table:
     """Accuracy over clients in percent, a row for each protocol."""
     columns = {key: heading for key, heading in statistics(summary).items() if key not in ("mean", "stderr")}
     table = Table(
-        title="accuracy over clients, %", title_justify="left", title_style="dim", box=SIMPLE_HEAD, pad_edge=False
+        title="accuracy over clients, %",
+        title_justify="left",
+        title_style="dim",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),  # narrow enough for 80 columns
     )
     table.add_column("clients", no_wrap=True)
     table.add_column("mean ± stderr", justify="right", style="bold", no_wrap=True)
