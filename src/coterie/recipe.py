@@ -10,11 +10,14 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from coterie import registry, streams
+from coterie.aggregate.rule import Rule
+from coterie.data.dataset import Dataset
 from coterie.engine.sampler import Fixed, Independent, Participation, Uniform
 from coterie.errors import UserError
 from coterie.federation import Federation
 from coterie.method import Count, Method, settings
 from coterie.models.model import Model
+from coterie.partition.partition import Partition
 
 T = TypeVar("T")
 
@@ -66,12 +69,12 @@ class Recipe:
 
     model: Model
     method: Method
-    aggregate: Any
+    aggregate: Rule
     run: RunSettings
     eval: EvalSettings
     engine: EngineSettings
-    data: Any = None
-    partition: Any = None
+    data: Dataset | None = None
+    partition: Partition | None = None
 
     @classmethod
     def parse(cls, tree: Mapping[str, Any]) -> "Recipe":

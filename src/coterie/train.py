@@ -97,6 +97,8 @@ class Training:
         should_stop: Callable[[], bool] | None = None,
     ) -> Run:
         """To the end, or until `should_stop`, which is asked after each round; then KeyboardInterrupt is raised."""
+        engine = self.simulation.setup.engine
+        logger.info("engine %s: %s", registry.name_of("engine", engine), engine.__doc__)
         try:
             for record in self.simulation.play():
                 last = record["round"] == self.simulation.rounds
@@ -136,11 +138,7 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
     with streams.torch_seeded(streams.key(recipe.run.seed, "model")):
         net = recipe.model.build(tuple(federation.x.shape[1:]), outputs).to(device, dtype)
     task = Task(net, recipe.model.head, federation.x[:1], recipe.model.buffers)
-    kind, why = (
-        ("loop", "one client after another") if recipe.engine.kind == "auto" else (recipe.engine.kind, "as asked")
-    )
-    logger.info("engine: %s (%s)", kind, why)
-    engine = registry.load("engine", kind)()
+    engine = registry.load("engine", "loop" if recipe.engine.kind == "auto" else recipe.engine.kind)()
     setup = Setup(recipe.method, task, federation, labels, engine, recipe.aggregate, recipe.run.seed)
     return Simulation(setup, participation, recipe.run.rounds, recipe.run.eval_every, recipe.eval.adapt_steps)
 

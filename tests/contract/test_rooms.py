@@ -15,7 +15,7 @@ ROOMS = {
     "aggregate": CONTRACT,
     "data": {"errors", "federation", "settings"},
     "partition": {"errors", "federation", "settings"},
-    "engine": CONTRACT | {"cost", "evaluate", "federation"},
+    "engine": CONTRACT | {"aggregate", "cost", "evaluate", "federation"},
     "report": set(),
 }
 ONLY_IN = {"flwr": "engine/flower*.py", "ray": "engine/ray*.py", "typer": "cli.py", "plotly": "report/*.py"}

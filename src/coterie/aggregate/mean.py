@@ -1,18 +1,19 @@
 """The default rule: a weighted sum, taken as the messages come, so that memory does not grow with the cohort."""
 
+from coterie.aggregate.rule import Rule, Total
 from coterie.settings import settings
 from coterie.tree import Tree
 
 
 @settings
-class Mean:
+class Mean(Rule):
     """sum_i w_i message_i with the method's own weights."""
 
-    def start(self) -> "WeightedSum":
+    def start(self) -> Total:
         return WeightedSum()
 
 
-class WeightedSum:
+class WeightedSum(Total):
     def __init__(self) -> None:
         self._total: Tree = {}
 

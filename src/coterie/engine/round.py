@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 
 from coterie import streams
+from coterie.aggregate.rule import Rule
+from coterie.engine.engine import Engine
 from coterie.engine.store import PersonalStore
 from coterie.errors import DivergedError
 from coterie.federation import Federation
@@ -25,8 +26,8 @@ class Setup:
     task: Task
     federation: Federation
     labels: Labels
-    engine: Any
-    aggregate: Any
+    engine: Engine
+    aggregate: Rule
     seed: int
 
     def create(self, client: int) -> Tree:
@@ -72,7 +73,9 @@ def play_round(
     personal = (store[client] for client in cohort)
     data = (setup.train_data(client, rnd.index) for client in cohort)
 
-    total, updated, refused, bytes_up = setup.aggregate.start(), {}, [], 0
+    total, bytes_up = setup.aggregate.start(), 0
+    updated: dict[int, Tree] = {}
+    refused: list[int] = []
     replies = each_client(lambda mine, examples: setup.local_update(shared, mine, examples, rnd), personal, data)
     for client, weight, (message, mine) in zip(cohort, weights, replies, strict=True):
         bytes_up += num_bytes(message)

@@ -35,7 +35,6 @@ class Simulation:
 
     def __post_init__(self) -> None:
         method, task = self.setup.method, self.setup.task
-        self.participation.check(len(self.setup.federation.existing))
         self.shared = method.init_shared(task)
         self.memory = method.init_memory(task, self.shared)
         self.store = PersonalStore(self.setup.create)
@@ -59,14 +58,18 @@ class Simulation:
         rnd = setup.method.plan(Round(index, len(existing), num_examples, r, setup.seed))
         due = index % self.eval_every == 0 or index == self.rounds
         participants: dict[int, Score] = {}
+        spent_scoring = 0.0
 
         def observe(client: int, shared: Tree, personal: Tree) -> None:
+            nonlocal spent_scoring
             if due:
+                start = time.perf_counter()
                 participants[client] = score(setup, client, shared, personal)
+                spent_scoring += time.perf_counter() - start
 
         start = time.perf_counter()
         played = play_round(setup, self.shared, self.memory, self.store, cohort, rnd, observe)
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - start - spent_scoring
         self.shared, self.memory = played.shared, played.memory
         cost = local_work(setup, cohort, rnd) + Cost(played.bytes_down, played.bytes_up, seconds=seconds)
         record = {"round": index, "cohort": [setup.federation.ids[i] for i in cohort], "train_loss": played.loss}
