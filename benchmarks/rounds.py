@@ -18,7 +18,7 @@ from rich.table import Table
 from coterie import Federation
 from coterie.methods import PFLEGO, FedAvg
 from coterie.recipe import Recipe
-from coterie.train import prepare
+from coterie.training import prepare
 
 REPEATS = 5
 METHODS = {

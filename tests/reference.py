@@ -11,7 +11,7 @@ from coterie.method import Method, Round
 from coterie.models.mlp import MLP
 from coterie.models.model import Model
 from coterie.recipe import Recipe
-from coterie.train import prepare
+from coterie.training import prepare
 
 BODY = ("body.1.weight", "body.1.bias")
 HEAD = ("head.weight", "head.bias")

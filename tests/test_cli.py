@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import logging
+import shutil
 import signal
 import sys
 import tomllib
@@ -138,6 +139,7 @@ BAD = {
     "all new users": (["partition.new_users=1.0"], ["partition.new_users"]),
     "no equals sign": (["method.tau"], ["section.key=value"]),
     "probability missing": (["run.participation=independent"], ["run.probability"]),
+    "a setting of another participation": (["run.probability=0.1"], ["run.probability", "independent"]),
     "range beyond the clients": (
         ["run.participation=uniform", "run.clients_range=[4, 99]"],
         ["run.clients_range", "99", "40"],
@@ -210,6 +212,45 @@ def test_resume_of_a_finished_run_gives_the_same_summary(monkeypatch, tmp_path, 
     capsys.readouterr()
     assert coterie(monkeypatch, "run", "--resume", "mine", "--json") == 0
     assert json.loads(capsys.readouterr().out) == before
+
+
+def test_a_folder_with_something_else_in_it(monkeypatch, tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_text("miaow")
+    assert run(monkeypatch, "--out", "photos") == 2
+    check_message(capsys, ["photos", "not an empty folder", "another --out"])
+    assert [file.name for file in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
+
+
+def test_a_run_without_its_checkpoints_is_not_started_over(monkeypatch, tmp_path, capsys):
+    assert run(monkeypatch, "--out", "mine", "--set", "run.checkpoint_every=2") == 0
+    log = (tmp_path / "mine" / "rounds.jsonl").read_text()
+    shutil.rmtree(tmp_path / "mine" / "checkpoint")
+    capsys.readouterr()
+    assert coterie(monkeypatch, "run", "--resume", "mine") == 2
+    check_message(capsys, ["checkpoint", "is gone"])
+    assert (tmp_path / "mine" / "rounds.jsonl").read_text() == log
+
+
+def test_a_disk_that_is_full_is_said_so(monkeypatch, tmp_path, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("coterie.training.save_checkpoint", full)
+    assert run(monkeypatch, "--out", "mine") == 1
+    assert "No space left on device" in capsys.readouterr().err
+
+
+def test_a_folder_named_like_markup(monkeypatch, tmp_path, capsys):
+    assert run(monkeypatch, "--out", "a [bold]name") == 0
+    assert "a [bold]name/report.html" in capsys.readouterr().out
+
+
+def test_a_loss_that_overflows_is_null_not_nan(monkeypatch, capsys):
+    changes = ["--set", "method.server=sgd", "--set", "method.rho=1e38", "--set", "run.rounds=1", "--json"]
+    assert run(monkeypatch, *changes) == 0
+    summary = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert summary["train_loss"] is None
 
 
 def test_a_truncated_data_file(monkeypatch, tmp_path, capsys):

@@ -251,10 +251,34 @@ def test_an_unknown_new_user_is_named() -> None:
 
 
 def test_a_client_needs_four_arrays() -> None:
-    with pytest.raises(UserError, match=r"client 'a': expected .*, got 2 arrays"):
+    with pytest.raises(UserError, match=r"client 'a': expected four arrays"):
         Federation.from_arrays({"a": (rows(1), [0])})  # type: ignore[dict-item]
 
 
 def test_nobody_is_not_a_federation() -> None:
     with pytest.raises(UserError, match="at least one client"):
         Federation.from_arrays({})
+
+
+def test_numbers_and_strings_do_not_mix_as_labels() -> None:
+    x = np.zeros((1, 2))
+    with pytest.raises(UserError, match="all of one kind"):
+        Federation.from_arrays({"a": (x, [0], x, [0]), "b": (x, ["0"], x, ["0"])})
+
+
+def test_numbers_may_name_clients_and_lists_may_be_empty() -> None:
+    federation = Federation.from_arrays({7: ([[0.5, 1.0]], [1], [], []), "b": ([[0.5, 1.0]], [0], [[1.0, 2.0]], [0])})
+    assert federation.ids == ("7", "b")
+    assert federation.sizes("test").tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("bad", [[[1.0], [1.0, 2.0]], None])
+def test_what_is_no_array_is_said(bad: object) -> None:
+    with pytest.raises(UserError, match="client 'a'"):
+        Federation.from_arrays({"a": (bad, [0, 1], [], [])})
+
+
+def test_inputs_that_overflow_the_chosen_type() -> None:
+    federation = Federation.from_arrays({"a": (np.full((1, 2), 1e300), [0], [], [])})
+    with pytest.raises(UserError, match=r"too large for torch\.float32"):
+        federation.to(torch.float32, torch.device("cpu"))

@@ -85,7 +85,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(undisturbed, tmp_path)
     stopped_at = len((folder / "rounds.jsonl").read_text().splitlines())
     assert stopped_at < 12
     assert (folder / "checkpoint" / f"round-{stopped_at:06d}").is_dir()
-    command = re.search(r"coterie run (--resume .*)", errors).group(1).split()
+    command = re.search(r"run (--resume .*)", errors).group(1).split()
     subprocess.run([*RUN, *command], check=True, capture_output=True, timeout=120)
     assert finished(folder) == undisturbed
 

@@ -8,6 +8,7 @@ from torch import nn
 
 import coterie
 from coterie.methods import PFLEGO, FedAvg
+from coterie.models.mlp import MLP
 
 
 def three_friends():
@@ -162,3 +163,55 @@ def test_logistic_regression_has_no_body_to_share(federation):
     assert run.shared == {}
     assert run.summary["cost"]["bytes_down"] == 0
     assert run.summary["existing"]["as_is"]["mean"] > 0.9
+
+
+def test_what_is_handed_out_is_a_copy(run):
+    run.personal("anna")["head.weight"].zero_()
+    run.shared["body.1.weight"].zero_()
+    assert run.personal("anna")["head.weight"].abs().sum() > 0
+    assert run.shared["body.1.weight"].abs().sum() > 0
+
+
+def test_a_shared_head_over_local_labels_names_only_the_outputs_a_client_uses(federation):
+    run = coterie.train(federation, model=MLP(labels="local"), method=FedAvg(tau=2), rounds=1)
+    assert run.model("anna").classes == ("one", "zero", None)
+    assert run.model("anna")(torch.zeros(1, 64)).shape == (1, 3)
+    with pytest.raises(coterie.UserError, match="4 classes do not fit the shared head of 3 outputs"):
+        run.personalize(np.zeros((4, 64)), ["one", "two", "three", "four"])
+
+
+def test_heads_drawn_uniformly(federation):
+    run = coterie.train(federation, model=MLP(head_init="uniform"), rounds=0)
+    heads = [run.personal(name)["head.weight"] for name in ("anna", "carl")]
+    for head in heads:
+        assert 0 <= head.min() < 0.1
+        assert 0.9 < head.max() < 1
+        assert head.mean() == pytest.approx(0.5, abs=0.05)
+    assert not torch.equal(*heads)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"method": FedAvg}, "method must be a name or a method"),
+        ({"model": MLP}, "model must be a name"),
+        ({"model": nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), "head": "1"}, r"inputs of shape \(64,\)"),
+        ({"model": nn.Sequential(nn.Linear(64, 2)), "head": "", "method": "fedavg"}, "2 outputs, the labels need 9"),
+    ],
+)
+def test_what_cannot_be_trained_is_said(federation, arguments, words):
+    with pytest.raises(coterie.UserError, match=words):
+        coterie.train(federation, rounds=1, **arguments)
+
+
+def test_another_initial_model_cannot_be_resumed(federation, tmp_path):
+    settings = {"head": "classifier", "method": PFLEGO(tau=2), "rounds": 2, "out": tmp_path / "mine"}
+    coterie.train(federation, model=Net(), **settings)
+    with pytest.raises(coterie.UserError, match="initial model differs"):
+        coterie.train(federation, model=Net(), resume=True, **settings)
+
+
+def test_everyone_new_leaves_nobody_to_train():
+    clients = three_friends()
+    with pytest.raises(coterie.UserError, match="every client is a new user"):
+        coterie.train(coterie.Federation.from_arrays(clients, new=list(clients)))

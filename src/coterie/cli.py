@@ -2,14 +2,16 @@
 
 import json
 import logging
+import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.markup import escape
 from rich.table import Table
 
 from coterie.errors import DivergedError, UserError
@@ -37,33 +39,34 @@ def run(
     from coterie.folder import read_recipe
     from coterie.progress import RunProgress
     from coterie.report.table import closing_table, cost_line
-    from coterie.train import Training
+    from coterie.training import Training
 
     if resume is not None and out is not None:
         raise UserError("--resume goes on in its own folder; leave --out away")
-    if resume is not None and not recipe and not changes:
-        settings = recipes.Recipe.parse(read_recipe(resume))
-    else:
-        settings = recipes.read(recipe or "digits", changes or [])
+    if resume is not None:
+        read_recipe(resume)
+    source = recipe or (resume / "recipe.toml" if resume is not None else "digits")
+    settings = recipes.read(source, changes or [])
     federation = settings.federation()
     names = {section: table.get("name") for section, table in settings.as_dict().items()}
     folder = resume or out or _next_free(Path("runs"), f"{names['data']}-{names['method']}")
     training = Training(settings, federation, folder, resume=resume is not None)
     logger.info("%s on %s: %s", names["method"], names["data"], federation)
     interrupted = _on_interrupt()
-    with RunProgress(screen, settings.run.rounds, quiet=as_json) as progress:
+    with RunProgress(screen, settings.run.rounds, len(training.simulation.history), quiet=as_json) as progress:
         try:
             result = training.play(progress.advance, lambda: bool(interrupted))
         except KeyboardInterrupt:
             progress.stop()
-            screen.print(f"Stopped. Go on with:\n  coterie run --resume {folder}", highlight=False, soft_wrap=True)
+            command = shlex.join([sys.argv[0], "run", "--resume", str(folder)])
+            screen.print(f"Stopped. Go on with:\n  {command}", highlight=False, soft_wrap=True, markup=False)
             raise typer.Exit(130) from None
     if as_json:
         sys.stdout.write(json.dumps(result.summary, indent=2) + "\n")
     else:
         Console().print(closing_table(result.summary))
         Console().print(cost_line(result.summary), highlight=False)
-        Console().print(f"{folder}/report.html", highlight=False, soft_wrap=True)
+        Console().print(f"{folder}/report.html", highlight=False, soft_wrap=True, markup=False)
 
 
 @app.command("methods")
@@ -108,11 +111,14 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        screen.print(f"[bold red]error:[/] {_escaped(error)}", highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except DivergedError as error:
-        screen.print(f"[bold red]stopped:[/] {_escaped(error)}", highlight=False, soft_wrap=True)
-        sys.exit(1)
+        _stop("error", error, 2)
+    except (DivergedError, OSError) as error:
+        _stop("stopped", error, 1)
+
+
+def _stop(word: str, error: Exception, code: int) -> NoReturn:
+    screen.print(f"[bold red]{word}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+    sys.exit(code)
 
 
 def _listing(kind: str) -> None:
@@ -150,7 +156,3 @@ def _on_interrupt() -> list[int]:
 
     signal.signal(signal.SIGINT, remember)
     return received
-
-
-def _escaped(error: Exception) -> str:
-    return str(error).replace("[", r"\[")

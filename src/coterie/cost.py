@@ -31,7 +31,7 @@ def local_work(setup: Setup, cohort: Sequence[int], rnd: Round) -> Cost:
     total, sizes = Cost(), setup.federation.sizes()
     for client in cohort:
         passes = setup.method.passes(int(sizes[client]), rnd)
-        each = setup.task.flops(setup.federation.num_outputs(client, setup.labels))
+        each = setup.task.flops(setup.num_outputs(client))
         flops = passes.batch * (
             passes.body_forwards * each.body_forward
             + passes.body_backwards * each.body_backward

@@ -19,7 +19,7 @@ class Score(NamedTuple):
 
     accuracy: float
     restricted: float
-    """The same, choosing among the client's own classes only; the same figure where labels are local."""
+    """The same, choosing among the client's own classes only."""
 
 
 class Scores(NamedTuple):
@@ -67,9 +67,9 @@ def score(setup: Setup, client: int, shared: Tree, personal: Tree) -> Score:
     with torch.no_grad():
         outputs = setup.method.predict(setup.task, shared, personal, data.x)
     accuracy = float((outputs.argmax(1) == data.y).double().mean())
-    if setup.labels == "local":
-        return Score(accuracy, accuracy)
     own = setup.federation.own(client)
+    if setup.labels == "local":
+        own = torch.arange(len(own), device=own.device)
     return Score(accuracy, float((own[outputs[:, own].argmax(1)] == data.y).double().mean()))
 
 

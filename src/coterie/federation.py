@@ -96,12 +96,9 @@ class Federation:
         ys: list[NDArray[Any]] = []
         start = 0
         for client, arrays in clients.items():
-            if len(arrays) != 4:
-                raise UserError(
-                    f"client {client!r}: expected (x_train, y_train, x_test, y_test), got {len(arrays)} arrays"
-                )
-            declared = (classes or {}).get(client)
-            own[client] = np.unique(_labels(client, "train", arrays[1]) if declared is None else np.asarray(declared))
+            if not isinstance(arrays, Sequence) or len(arrays) != 4:
+                raise UserError(f"client {client!r}: expected four arrays (x_train, y_train, x_test, y_test)")
+            own[client] = np.unique(_labels(client, "train", (classes or {}).get(client, arrays[1])))
             for split, x, y in (("train", *arrays[:2]), ("test", *arrays[2:])):
                 x, y = _inputs(client, split, x), _labels(client, split, y)
                 _check_client(client, split, x, y, own[client], xs)
@@ -109,15 +106,17 @@ class Federation:
                 start += len(y)
                 xs.append(x)
                 ys.append(y)
+        if len({mine.dtype.kind for mine in own.values()}) > 1:
+            raise UserError("some clients have integers as labels and others strings; make them all of one kind")
         labels = np.unique(np.concatenate(list(own.values())))
         return cls(
-            ids=tuple(clients),
+            ids=tuple(map(str, clients)),
             labels=tuple(labels.tolist()),
             x=torch.from_numpy(np.concatenate([x for x in xs if len(x)])),
             y=torch.from_numpy(np.searchsorted(labels, np.concatenate([y for y in ys if len(y)]))),
             splits={split: Ragged.of(each) for split, each in rows.items()},
             classes=Ragged.of([np.searchsorted(labels, mine) for mine in own.values()]),
-            is_new=np.isin(list(clients), list(new)),
+            is_new=np.array([client in new for client in clients]),
         )
 
     @classmethod
@@ -136,7 +135,10 @@ class Federation:
         )
 
     def to(self, dtype: torch.dtype, device: torch.device) -> "Federation":
-        return replace(self, x=self.x.to(device, dtype if self.x.is_floating_point() else None), y=self.y.to(device))
+        x = self.x.to(device, dtype if self.x.is_floating_point() else None)
+        if not torch.isfinite(x).all():
+            raise UserError(f"some inputs are too large for {dtype}; scale them, or use float64")
+        return replace(self, x=x, y=self.y.to(device))
 
     def __str__(self) -> str:
         examples = ", ".join(f"{rows.lengths().sum():,} {split}" for split, rows in self.splits.items())
@@ -182,7 +184,9 @@ class Federation:
 
 
 def _inputs(client: str, split: str, x: ArrayLike) -> NDArray[Any]:
-    x = np.asarray(x)
+    x = _array(client, f"x_{split}", x)
+    if x.size == 0 and split == "test":
+        return np.empty((0, 1), dtype=np.float32)
     if x.ndim < 2:
         raise UserError(f"client {client!r}: x_{split} must be rows of features, got shape {x.shape}")
     if x.dtype.kind not in "fiub":
@@ -196,18 +200,28 @@ def _inputs(client: str, split: str, x: ArrayLike) -> NDArray[Any]:
     return x.astype(np.float32) if x.dtype != np.float64 else x
 
 
+def _array(client: str, name: str, values: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"client {client!r}: {name} is not an array: {error}") from None
+
+
 def _labels(client: str, split: str, y: ArrayLike) -> NDArray[Any]:
-    y = np.asarray(y)
+    y = _array(client, f"y_{split}", y)
+    if y.size == 0 and split == "test":
+        return np.empty(0, dtype=np.int64)
     if y.ndim != 1:
         raise UserError(f"client {client!r}: y_{split} must be one label a row, got shape {y.shape}")
     if y.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(y) | (y != np.round(y)))
         if len(bad):
             raise UserError(f"client {client!r}: y_{split} row {bad[0]} is {y[bad[0]]}, not a class label")
-        y = y.astype(np.int64)
     if y.dtype.kind == "O" and all(isinstance(label, str) for label in y):
         y = y.astype(str)
-    if y.dtype.kind not in "iubU":
+    if y.dtype.kind in "fiub":
+        y = y.astype(np.int64)
+    elif y.dtype.kind != "U":
         raise UserError(f"client {client!r}: y_{split} mixes kinds of labels; make them all integers or all strings")
     return y
 

@@ -27,19 +27,24 @@ class RunFolder:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise UserError(f"{path} is in use by another process; wait for it or stop it") from None
+        except OSError as error:
+            raise UserError(f"cannot write to the folder {path}: {error.strerror}") from None
 
     @classmethod
     def create(cls, path: Path, recipe: dict[str, Any]) -> "RunFolder":
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            what = "already holds a run" if (path / "recipe.toml").exists() else "exists and is not an empty folder"
-            raise UserError(f"{path} {what}; choose another --out, or go on with it by --resume {path}")
         try:
+            if (path / "recipe.toml").exists():
+                raise UserError(
+                    f"{path} already holds a run; choose another --out, or go on with it by --resume {path}"
+                )
+            if path.exists() and (not path.is_dir() or {file.name for file in path.iterdir()} - {".lock"}):
+                raise UserError(f"{path} exists and is not an empty folder; choose another --out")
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot make the folder {path}: {error.strerror}") from None
         folder = cls(path)
-        write_atomically(path / "recipe.toml", tomli_w.dumps(recipe).encode())
         folder.rounds.touch()
+        write_atomically(path / "recipe.toml", tomli_w.dumps(recipe).encode())
         return folder
 
     @classmethod
@@ -57,6 +62,9 @@ class RunFolder:
     def checkpoints(self) -> Path:
         return self.path / "checkpoint"
 
+    def num_records(self) -> int:
+        return self.rounds.read_bytes().count(b"\n")
+
     def append(self, record: Record) -> None:
         with self.rounds.open("a") as file:
             file.write(json.dumps(record) + "\n")
@@ -71,8 +79,12 @@ class RunFolder:
         lines = self.rounds.read_text().splitlines()[:index] if self.rounds.exists() else []
         if len(lines) < index:
             raise UserError(f"{self.rounds} has {len(lines)} rounds, the checkpoint {index}; the folder is damaged")
+        try:
+            history = [json.loads(line) for line in lines]
+        except json.JSONDecodeError as error:
+            raise UserError(f"{self.rounds} is damaged: {error}") from None
         write_atomically(self.rounds, "".join(line + "\n" for line in lines).encode())
-        return [json.loads(line) for line in lines]
+        return history
 
     def finish(self, summary: dict[str, Any], clients: list[Record], page: str) -> None:
         rows = io.StringIO()
@@ -94,7 +106,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not the folder of a run: it has no recipe.toml and rounds.jsonl")
     try:
         return tomllib.loads(file.read_text())
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{file} is damaged: {error}") from None
 
 

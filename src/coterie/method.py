@@ -61,7 +61,7 @@ class Method(ABC):
 
     @abstractmethod
     def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        """The server's work on update = sum_i w_i message_i: (shared, memory)."""
+        """The server's work on update = sum_i w_i message_i, with sum_i w_i as `weight`: (shared, memory)."""
 
     def receive(self, task: Task, shared: Tree, personal: Tree, rnd: Round) -> Tree:
         """What a client of the cohort does with the new broadcast."""

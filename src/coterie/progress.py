@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class RunProgress:
-    def __init__(self, console: Console, rounds: int, quiet: bool) -> None:
+    def __init__(self, console: Console, rounds: int, done: int, quiet: bool) -> None:
         self._bar = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
@@ -20,7 +20,7 @@ class RunProgress:
             console=console,
             disable=quiet,
         )
-        self._task = self._bar.add_task("", total=rounds, loss="-", accuracy="-")
+        self._task = self._bar.add_task("", total=rounds, completed=done, loss="-", accuracy="-")
 
     def __enter__(self) -> "RunProgress":
         self._bar.start()

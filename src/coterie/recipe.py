@@ -38,6 +38,12 @@ class RunSettings:
 
     def cohorts(self, num_clients: int) -> Participation:
         """The process that draws the cohorts."""
+        for key, value, belongs in (
+            ("probability", self.probability, "independent"),
+            ("clients_range", self.clients_range, "uniform"),
+        ):
+            if value is not None and self.participation != belongs:
+                raise UserError(f'run.{key} goes with run.participation = "{belongs}", not "{self.participation}"')
         if self.participation == "independent":
             return Independent(_needed("probability", self.probability, self.participation))
         if self.participation == "uniform":
@@ -135,8 +141,12 @@ def read(source: str | Path, changes: Sequence[str] = ()) -> Recipe:
         if not isinstance(base, dict):
             continue  # parse says what is wrong with it
         # Another name takes other options, so the file's own do not carry over.
-        kept = base if table.get("name", own := base.get("name", USUAL.get(section))) == own else {}
+        own_name = base.get("name", USUAL.get(section))
+        kept = base if table.get("name", own_name) == own_name else {}
         tree[section] = {**kept, **table}
+    data = tree.get("data")
+    if isinstance(data, dict) and isinstance(data.get("path"), str):
+        data["path"] = str(Path(data["path"]).expanduser().absolute())  # a run may be resumed from another folder
     return Recipe.parse(tree)
 
 

@@ -38,14 +38,14 @@ class Run:
     @property
     def shared(self) -> Tree:
         """What the server holds."""
-        return self._simulation.shared
+        return {name: value.clone() for name, value in self._simulation.shared.items()}
 
     def personal(self, client: str) -> Tree:
         """What a client holds."""
-        return self._simulation.store[self._index(client)]
+        return {name: value.clone() for name, value in self._simulation.store[self._index(client)].items()}
 
     def model(self, client: str) -> nn.Module:
-        """A client's model; its attribute `classes` names the outputs."""
+        """A client's model; its attribute `classes` names the outputs, None those that this client does not use."""
         i = self._index(client)
         own = self.federation.classes.row(i) if self._setup.labels == "local" else range(len(self.federation.labels))
         return self._module(self.personal(client), [self.federation.labels[label] for label in own])
@@ -58,7 +58,8 @@ class Run:
             raise UserError(
                 f"x has rows of shape {tuple(arrays.x.shape[1:])}, the run's {tuple(self.federation.x.shape[1:])}"
             )
-        data, classes = arrays.data(0, "train", "local"), arrays.labels
+        stream = streams.key(setup.seed, "batches", 0, "new")
+        data, classes = arrays.data(0, "train", "local", stream), arrays.labels
         if setup.labels == "global":
             if unknown := set(classes) - set(self.federation.labels):
                 raise UserError(
@@ -66,9 +67,14 @@ class Run:
                 )
             places = torch.tensor([self.federation.labels.index(label) for label in classes], device=data.y.device)
             data, classes = data._replace(y=places[data.y]), self.federation.labels
-        client = Client("new", len(classes), streams.key(setup.seed, "personal", 0, "new"))
+        width = setup.task.num_outputs if setup.shares_head else len(classes)
+        if len(classes) > width:
+            raise UserError(f"{len(classes)} classes do not fit the shared head of {width} outputs")
+        client = Client("new", width, streams.key(setup.seed, "personal", 0, "new"))
         personal = setup.method.init_personal(setup.task, client)
         steps = self._simulation.adapt_steps if steps is None else steps
+        if steps < 0:
+            raise UserError(f"steps = {steps} must not be negative")
         return self._module(setup.adapt(self.shared, personal, data, steps), classes)
 
     def clients(self) -> list[Record]:
@@ -110,11 +116,12 @@ class Run:
 
     def _module(self, personal: Tree, classes: Sequence[Any]) -> nn.Module:
         module = self._setup.task.module(self._setup.method.personal_params(self._setup.task, self.shared, personal))
-        module.classes = tuple(classes)  # type: ignore[assignment]
+        unused = self._setup.task.num_outputs - len(classes) if self._setup.shares_head else 0
+        module.classes = (*classes, *[None] * unused)  # type: ignore[assignment]
         return module
 
     def _index(self, client: str) -> int:
-        ids = self.federation.ids
+        ids, client = self.federation.ids, str(client)
         if client not in ids:
             raise UserError(f"no client {client!r}{registry.nearest(client, ids)} in this federation of {len(ids)}")
         return ids.index(client)

@@ -18,6 +18,7 @@ from coterie.streams import torch_seeded
 from coterie.tree import Tree, pick
 
 BufferPolicy = Literal["average", "local"]
+HeadInit = Literal["default", "uniform"]
 
 
 class Data(NamedTuple):
@@ -37,6 +38,9 @@ class Flops(NamedTuple):
     head_step: float  # forward and backward of the head alone, on given features
 
 
+_NOTHING = "\0"
+"""No parameter's name begins so."""
+
 Pullback = Callable[[Tensor], tuple[Tree]]
 
 
@@ -45,16 +49,24 @@ class Task:
 
     `buffers` says what becomes of BatchNorm statistics and the like: "average" sends them with the shared part,
     "local" keeps them with the personal part. Parameters with requires_grad=False are constants of the task.
+    `head_init` says how personal heads are drawn: as PyTorch draws their layers, or uniformly from [0, 1).
     """
 
-    def __init__(self, model: nn.Module, head: str, example: Tensor, buffers: BufferPolicy = "average") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        head: str,
+        example: Tensor,
+        buffers: BufferPolicy = "average",
+        head_init: HeadInit = "default",
+    ) -> None:
         model = copy.deepcopy(model)
         self.initial: Tree = {
             name: value.detach().clone()
             for name, value in [*model.named_parameters(), *model.named_buffers()]
             if value.requires_grad or name in dict(model.named_buffers())
         }
-        self._prefix = f"{head}." if head else "\0"
+        self._prefix = f"{head}." if head else _NOTHING
         self._body, self._head = _cut(model, head)
         self._eval_body, self._eval_head = copy.deepcopy(self._body).eval(), copy.deepcopy(self._head).eval()
         self._body.train()
@@ -66,6 +78,7 @@ class Task:
         self.head = tuple(name for name in names if name.startswith(self._prefix))
         self.buffers = tuple(name for name, _ in model.named_buffers())
         self.local_buffers = self.buffers if buffers == "local" else ()
+        self._head_init = head_init
         self._example = example[:1]
         self._check_cut(model.eval(), head)
 
@@ -87,11 +100,13 @@ class Task:
         if self._last is None:
             raise UserError("this model has no head, and the method needs one; name it with model.head")
         with torch_seeded(seed):
-            head = self._sized_head(num_outputs)
+            head = with_outputs(self._head, num_outputs)
             for part in head.modules():
                 if callable(reset := getattr(part, "reset_parameters", None)):
                     reset()
-        drawn = {self._prefix + name: value.detach() for name, value in head.named_parameters()}
+            drawn = {self._prefix + name: value.detach() for name, value in head.named_parameters()}
+            if self._head_init == "uniform":
+                drawn = {name: torch.rand_like(value) for name, value in drawn.items()}
         return pick(drawn, self.head)
 
     # -- the model
@@ -125,7 +140,7 @@ class Task:
         module = copy.deepcopy(self._eval_body)
         if self._last is not None:
             outputs = params[self._prefix + f"{self._last}.weight".lstrip(".")].shape[0]
-            module.set_submodule(self._prefix.removesuffix("."), self._sized_head(outputs).eval())
+            module.set_submodule(self._prefix.removesuffix("."), with_outputs(self._head, outputs).eval())
         module.load_state_dict(pick(params, self.body + self.head + self.buffers), strict=False)
         return module
 
@@ -154,17 +169,6 @@ class Task:
         buffers = {name: params[name].clone() for name in self.buffers}  # a module updates its buffers in place
         return functional_call(self._body, self._of_body({**params, **buffers}), (x,)), buffers
 
-    def _sized_head(self, num_outputs: int) -> nn.Module:
-        head = copy.deepcopy(self._head)
-        assert self._last is not None
-        last = head.get_submodule(self._last)
-        assert isinstance(last, nn.Linear)
-        fresh = nn.Linear(last.in_features, num_outputs, last.bias is not None, last.weight.device, last.weight.dtype)
-        if not self._last:
-            return fresh
-        head.set_submodule(self._last, fresh)
-        return head
-
     def _of_body(self, params: Tree) -> Tree:
         return pick(params, self.body + self.buffers)
 
@@ -172,20 +176,45 @@ class Task:
         return {name.removeprefix(self._prefix): params[name] for name in self.head}
 
     def _check_cut(self, model: nn.Module, head: str) -> None:
-        with torch.no_grad():
-            same = torch.equal(model(self._example), self.outputs(self.initial, self._example))
-        if not same:
+        try:
+            with torch.no_grad():
+                outputs = model(self._example)
+        except RuntimeError as error:
+            shape = tuple(self._example.shape[1:])
+            raise UserError(f"the model does not take inputs of shape {shape}: {error}") from None
+        self.num_outputs: int = outputs.shape[-1]
+        if not torch.equal(outputs, self.outputs(self.initial, self._example)):
             raise UserError(f"the model's output is not its head {head!r} applied to the rest; name its last layer")
+
+
+def find_head(model: nn.Module, head: str) -> nn.Module:
+    """The submodule of that name."""
+    if head not in (names := [name for name, _ in model.named_modules() if name]):
+        raise UserError(f"the model has no submodule {head!r} to be its head; it has: {', '.join(names)}")
+    return model.get_submodule(head)
+
+
+def with_outputs(module: nn.Module, num_outputs: int) -> nn.Module:
+    """A copy whose last linear layer has so many outputs; that layer is drawn anew if it had another number."""
+    module = copy.deepcopy(module)
+    name = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)][-1]
+    last = module.get_submodule(name)
+    assert isinstance(last, nn.Linear)
+    if last.out_features == num_outputs:
+        return module
+    fresh = nn.Linear(last.in_features, num_outputs, last.bias is not None, last.weight.device, last.weight.dtype)
+    if not name:
+        return fresh
+    module.set_submodule(name, fresh)
+    return module
 
 
 def _cut(model: nn.Module, head: str) -> tuple[nn.Module, nn.Module]:
     if not head:
         return copy.deepcopy(model), nn.Identity()
-    if head not in (names := [name for name, _ in model.named_modules() if name]):
-        raise UserError(f"the model has no submodule {head!r} to be its head; it has: {', '.join(names)}")
     body = copy.deepcopy(model)
     body.set_submodule(head, nn.Identity())
-    return body, copy.deepcopy(model.get_submodule(head))
+    return body, copy.deepcopy(find_head(model, head))
 
 
 def _last_linear(module: nn.Module, head: str) -> str | None:

@@ -8,6 +8,7 @@
 A client's model is the overlay `{**shared, **personal}`: personal wins by name.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -42,6 +43,15 @@ def _as(like: Tensor, value: Tensor) -> Tensor:
 
 def is_finite(tree: Mapping[str, Tensor]) -> bool:
     return all(bool(torch.isfinite(value).all()) for value in tree.values())
+
+
+def digest(tree: Mapping[str, Tensor]) -> str:
+    """Tells trees apart: a sha256 of names, types, shapes and values."""
+    total = hashlib.sha256()
+    for name, value in sorted(tree.items()):
+        total.update(repr((name, value.dtype, tuple(value.shape))).encode())
+        total.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()
 
 
 def num_bytes(tree: Mapping[str, Tensor]) -> int:

@@ -13,10 +13,11 @@ from coterie.cost import local_work
 from coterie.engine.round import Setup, play_round
 from coterie.engine.store import PersonalStore
 from coterie.flops import CountFlops
+from coterie.models.mlp import MLP
 from coterie.models.own import Own
 from coterie.run import Run
 from coterie.streams import torch_seeded
-from coterie.train import train
+from coterie.training import train
 
 METHODS = registry.names("methods")
 
@@ -39,7 +40,7 @@ def make(name: str, model: str, buffers: str = "average") -> Setup:
     if model == "mlp":
         return ref.setup(method)
     with torch_seeded(0):
-        own = Own(net=ConvNet(), name="fc", buffers=buffers)
+        own = Own(net=ConvNet(), head_name="fc", buffers=buffers)
     return ref.setup(method, ref.federation(sizes=(5, 3, 8, 2)), own)
 
 
@@ -61,7 +62,9 @@ def test_only_what_is_shared_travels_and_nothing_is_mutated(name, model):
     personal, data, rnd = store[0], setup.train_data(0, 1), ref.announced(setup, 2)
     before = [{key: value.clone() for key, value in tree.items()} for tree in (shared, memory, personal)]
     message, updated = method.local_update(task, shared, personal, data, rnd)
-    after, remembered = method.server_update(task, shared, memory, message, rnd)
+    total = setup.aggregate.start()
+    total.add(0.5, message)
+    after, remembered = method.server_update(task, shared, memory, total.result(), rnd)
     received = method.receive(task, after, updated, rnd)
     method.adapt(task, shared, personal, data, 3)
     assert all(same(old, new) for old, new in zip(before, (shared, memory, personal), strict=True))
@@ -123,6 +126,37 @@ def test_batchnorm_buffers_are_averaged_over_the_cohort(name):
     torch.testing.assert_close(played.shared["norm.running_mean"], expected, rtol=0, atol=1e-12)
     assert not any(torch.allclose(expected, mean) for mean in alone)
     assert played.shared["norm.num_batches_tracked"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_cohort_of_one_moves_the_buffers_where_that_client_has_them(name):
+    """Whatever the weights of the sum are, buffers are averaged: a variance never leaves the range of the clients'."""
+    setup = make(name, "conv", "average")
+    shared, memory, store = start(setup)
+    rnd = ref.announced(setup, 1)
+    message, _ = setup.method.local_update(setup.task, shared, store[2], setup.train_data(2, 1), rnd)
+    played = play_round(setup, shared, memory, store, [2], rnd, ref.nobody)
+    for buffer in ("norm.running_mean", "norm.running_var"):
+        torch.testing.assert_close(played.shared[buffer], shared[buffer] + message[buffer], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_adaptation_keeps_the_local_buffers_it_made(name):
+    setup = make(name, "conv", "local")
+    shared, _, store = start(setup)
+    adapted = setup.method.adapt(setup.task, shared, store[0], setup.train_data(0, 0), 3)
+    assert not torch.equal(adapted["norm.running_mean"], store[0]["norm.running_mean"])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_cost_is_right_with_local_labels_too(name):
+    """Where the head is shared it has as many outputs as the largest label set, whatever the client's own is."""
+    setup = ref.setup(registry.load("methods", name)(), model=MLP(labels="local"))
+    shared, _, store = start(setup)
+    rnd = ref.announced(setup, 2)
+    with CountFlops() as counted:
+        setup.method.local_update(setup.task, shared, store[1], setup.train_data(1, 1), rnd)
+    assert local_work(setup, [1], rnd).flops == counted.total
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -142,13 +142,14 @@ def test_a_missing_file_is_noticed_and_the_checkpoint_before_is_used(
     assert ["round-000010" in message for message in warnings(caplog)] == [True]
 
 
-def test_where_all_are_damaged_each_is_reported_and_the_run_starts_over(
+def test_where_all_are_damaged_each_is_reported_and_nothing_is_started_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(tmp_path, 5, 10)
     for name in names(tmp_path):
         flip(tmp_path / name / "shared.safetensors", -1)
-    assert load_checkpoint(tmp_path, FACTS) == (0, {})
+    with pytest.raises(UserError, match=r"no checkpoint in .* is whole"):
+        load_checkpoint(tmp_path, FACTS)
     assert [message.split(" is damaged")[0][-12:] for message in warnings(caplog)] == ["round-000010", "round-000005"]
 
 

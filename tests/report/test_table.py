@@ -53,7 +53,7 @@ def test_every_protocol_has_its_row_and_every_figure_its_column() -> None:
         "mean ± stderr": "55.00 ± 1.23",
         "weighted": "55.10",
         "std": "5.00",
-        "bottom decile": "45.00",
+        "decile": "45.00",
         "last ten": "54.80",
     }
     assert rows["existing, adapted"]["mean ± stderr"] == "93.00 ± 1.23"

@@ -12,7 +12,8 @@ class Total(ABC):
     def add(self, weight: float, message: Tree) -> None: ...
 
     @abstractmethod
-    def result(self) -> Tree: ...
+    def result(self) -> Tree:
+        """The update, with the sum of the weights under the name `weight`."""
 
 
 class Rule(ABC):

@@ -59,7 +59,7 @@ def load_checkpoint(folder: Path, facts: Mapping[str, Any]) -> tuple[int, dict[s
         try:
             manifest, trees = _read(target)
         except (OSError, ValueError, KeyError) as error:
-            logger.warning("%s is damaged (%s); falling back to the one before it", target, error)
+            logger.warning("%s is damaged (%s)", target, error)
             continue
         for name, value in facts.items():
             if manifest.get(name) != value:
@@ -67,6 +67,8 @@ def load_checkpoint(folder: Path, facts: Mapping[str, Any]) -> tuple[int, dict[s
                     f"{target}: the {name} differs from the one this run was started on; resume with the same"
                 )
         return manifest["round"], trees
+    if _newest_first(folder):
+        raise UserError(f"no checkpoint in {folder} is whole; start the run anew in another folder")
     return 0, {}
 
 
@@ -84,7 +86,8 @@ def _checked(path: Path, expected: str) -> bytes:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("round-*"), key=lambda path: int(path.name.removeprefix("round-")), reverse=True)
+    rounds = {int(path.name[6:]): path for path in folder.glob("round-*") if path.name[6:].isdigit()}
+    return [rounds[index] for index in sorted(rounds, reverse=True)]
 
 
 def _write_durably(path: Path, content: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 
@@ -32,8 +32,19 @@ class Setup:
 
     def create(self, client: int) -> Tree:
         """The personal state that a client starts from."""
-        name, outputs = self.federation.ids[client], self.federation.num_outputs(client, self.labels)
+        name, outputs = self.federation.ids[client], self.num_outputs(client)
         return self.method.init_personal(self.task, Client(name, outputs, streams.key(self.seed, "personal", 0, name)))
+
+    @cached_property
+    def shares_head(self) -> bool:
+        """Whether one head serves all clients."""
+        return set(self.task.head) <= self.method.init_shared(self.task).keys()
+
+    def num_outputs(self, client: int) -> int:
+        """The width of the head that a client really has: its own, or the one that all share."""
+        if self.shares_head:
+            return self.task.num_outputs
+        return self.federation.num_outputs(client, self.labels)
 
     def local_update(self, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
         """The method's, with dropout and the like drawn from the client's own stream."""
@@ -90,6 +101,8 @@ def play_round(
 
     update = total.result()
     after, memory = method.server_update(task, shared, memory, update, rnd)
+    if not is_finite(after):
+        raise DivergedError(f"round {rnd.index}: the shared model left the finite numbers; lower the method's rates")
     for client, mine in zip(
         updated, each_client(partial(method.receive, task, after, rnd=rnd), updated.values()), strict=True
     ):

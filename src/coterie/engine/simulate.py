@@ -1,5 +1,6 @@
 """A run on one machine: round after round, with evaluation; everything that happened is in `history`."""
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -94,5 +95,5 @@ class Simulation:
                 "participants": over_clients(participants),
             },
             "new": {"before": over_clients(evaluation.before), "after": over_clients(evaluation.after)},
-            "train_loss": evaluation.train_loss,
+            "train_loss": evaluation.train_loss if math.isfinite(evaluation.train_loss) else None,
         }

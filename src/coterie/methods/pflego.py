@@ -14,8 +14,9 @@ Descent", arXiv:2202.09848, Algorithm 1. The objective (1) is L(θ, W_1..W_I) = 
     6.  send g_i
 
 Steps 4 to 6 and 2 together are one step of stochastic gradient descent on all parameters.
-θ does not move during 3, so its features are computed once and kept; the backward pass of 4 starts from them:
-one pass forward and one backward through the body, whatever τ is.
+Deviation: the paper passes the body forward twice, for 3 and for 4. θ does not move between, so the features are
+computed once and kept, and the backward pass of 4 starts from them: one pass each way, whatever τ is. (With dropout in
+the body, 3 and 4 so see the same mask.)
 """
 
 from typing import ClassVar, Literal
@@ -78,14 +79,15 @@ class PFLEGO(Method):
         return rnd.num_clients / rnd.cohort_size * alpha
 
     def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        theta, buffers = pick(shared, task.body), shared.keys() - set(task.body)
+        theta, buffers = pick(shared, task.body), [name for name in task.buffers if name in shared]
         if self.server == "adam":
             theta, memory = adam(theta, memory, update, self.rho)
         else:
             theta = descend(theta, update, self.rho)
-        return {**shared, **shift(pick(shared, buffers), update), **theta}, memory
+        mean = {name: update[name] / update["weight"] for name in buffers}  # the weights need not sum to one
+        return {**shift(pick(shared, buffers), mean), **theta}, memory
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        features, _, _ = task.body_vjp({**shared, **personal}, data.x)
+        features, _, buffers = task.body_vjp({**shared, **personal}, data.x)
         W = head_descent(task, pick(personal, task.head), features, data, steps, self.beta)
-        return {**personal, **W}
+        return pick({**personal, **buffers, **W}, personal)

@@ -6,7 +6,7 @@ from typing import Literal
 from torch import nn
 
 from coterie.settings import settings
-from coterie.task import BufferPolicy
+from coterie.task import BufferPolicy, HeadInit
 
 
 @settings
@@ -15,6 +15,8 @@ class Model(ABC):
     """What the head tells apart: each client's own classes, the union of all, or as the method has it by default."""
     buffers: BufferPolicy = "average"
     """BatchNorm statistics travel and are averaged, or stay with the client."""
+    head_init: HeadInit = "default"
+    """How personal heads are drawn: as PyTorch does it, or uniformly from [0, 1) as the authors of PFLEGO do."""
 
     @property
     def head(self) -> str:

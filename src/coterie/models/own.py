@@ -5,35 +5,27 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from coterie.errors import UserError
 from coterie.models.model import Model
+from coterie.task import find_head, with_outputs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Own(Model):
-    """The module's weights are the initial ones, pretrained or not; a head of another size is drawn anew."""
+    """The module's weights, pretrained or not, are the initial ones.
+
+    But a head of another size is drawn anew, and so is every head of a method with personal heads.
+    """
 
     net: nn.Module
-    name: str
+    head_name: str
 
     @property
     def head(self) -> str:
-        return self.name
+        return self.head_name
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:  # noqa: ARG002
         net = copy.deepcopy(self.net)
-        if not self.name:
-            return net
-        if self.name not in (names := [name for name, _ in net.named_modules() if name]):
-            raise UserError(f"the model has no submodule {self.name!r} to be its head; it has: {', '.join(names)}")
-        linear = [name for name, part in net.named_modules() if isinstance(part, nn.Linear)]
-        within = [name for name in linear if name == self.name or name.startswith(f"{self.name}.")]
-        if within:
-            last = net.get_submodule(within[-1])
-            assert isinstance(last, nn.Linear)
-            if last.out_features != num_outputs:
-                fresh = nn.Linear(
-                    last.in_features, num_outputs, last.bias is not None, last.weight.device, last.weight.dtype
-                )
-                net.set_submodule(within[-1], fresh)
+        head = find_head(net, self.head) if self.head else None
+        if head is not None and any(isinstance(part, nn.Linear) for part in head.modules()):
+            net.set_submodule(self.head, with_outputs(head, num_outputs))
         return net

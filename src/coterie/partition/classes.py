@@ -38,7 +38,7 @@ class Classes(Partition):
     """Share of the clients held out of training, rounded down."""
 
     def assign(self, y_train: Index, y_test: Index, num_classes: int, rng: np.random.Generator) -> Assignment:
-        num_new = int(self.new_users * self.clients)
+        num_new = int(self.new_users * self.clients + 1e-9)
         self._check(num_classes, self.clients - num_new)
         holds = _draw(self.clients, num_classes, self.classes_per_client, rng)
         is_new = np.zeros(self.clients, dtype=np.bool_)

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -22,6 +21,7 @@ from coterie.models.own import Own
 from coterie.recipe import Recipe
 from coterie.report.page import page
 from coterie.run import Run
+from coterie.tree import digest
 
 logger = logging.getLogger("coterie")
 
@@ -52,7 +52,11 @@ def train(
     With `out` the run folder is written there; with `resume` too, the run in that folder goes on.
     """
     if isinstance(model, nn.Module):
-        model = Own(net=model, name=head)
+        model = Own(net=model, head_name=head)
+    if not isinstance(model, str | Model):
+        raise UserError(f"model must be a name, an nn.Module or a coterie model, not {model!r}")
+    if not isinstance(method, str | Method):
+        raise UserError(f"method must be a name or a method like PFLEGO(), not {method!r}")
     run = {
         "rounds": rounds,
         "clients_per_round": clients_per_round,
@@ -87,9 +91,11 @@ class Training:
         self.recipe = recipe
         self.simulation = prepare(recipe, federation)
         self._folder = _open(out, recipe, resume)
-        self._facts = {"federation": federation.fingerprint()}
-        if self._folder and resume:
-            _restore(self.simulation, self._folder, self._facts)
+        if self._folder:
+            model = digest(self.simulation.setup.task.initial)
+            self._facts = {"federation": federation.fingerprint(), "initial model": model}
+            if resume:
+                self._restore(self._folder)
 
     def play(
         self,
@@ -123,11 +129,31 @@ class Training:
             return
         self._folder.append(record)
         if checkpoint or record["round"] % self.recipe.run.checkpoint_every == 0:
-            _checkpoint(self.simulation, self._folder, self._facts)
+            simulation = self.simulation
+            trees = {"shared": simulation.shared, "memory": simulation.memory, "personal": simulation.store.flat()}
+            self._folder.sync()
+            save_checkpoint(self._folder.checkpoints, len(simulation.history), trees, self._facts)
+
+    def _restore(self, folder: RunFolder) -> None:
+        simulation = self.simulation
+        index, trees = load_checkpoint(folder.checkpoints, self._facts)
+        if index == 0 and folder.num_records() > self.recipe.run.checkpoint_every:
+            raise UserError(f"{folder.checkpoints} is gone; start the run anew in another folder")
+        simulation.history = folder.rewind(index)
+        if trees:
+            device = simulation.setup.federation.x.device
+            shared, memory, personal = (
+                {name: value.to(device) for name, value in trees[part].items()}
+                for part in ("shared", "memory", "personal")
+            )
+            simulation.shared, simulation.memory = shared, memory
+            simulation.store.restore(personal)
 
 
 def prepare(recipe: Recipe, federation: Federation) -> Simulation:
     """The run before its first round; everything that can be wrong with a recipe is found here."""
+    if not len(federation.existing):
+        raise UserError("every client is a new user; leave some for the training")
     participation = recipe.run.cohorts(len(federation.existing))
     participation.check(len(federation.existing))
     device = _device(recipe.engine.device)
@@ -137,7 +163,9 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
     outputs = len(federation.labels) if labels == "global" else int(federation.classes.lengths().max())
     with streams.torch_seeded(streams.key(recipe.run.seed, "model")):
         net = recipe.model.build(tuple(federation.x.shape[1:]), outputs).to(device, dtype)
-    task = Task(net, recipe.model.head, federation.x[:1], recipe.model.buffers)
+    task = Task(net, recipe.model.head, federation.x[:1], recipe.model.buffers, recipe.model.head_init)
+    if task.num_outputs < outputs:
+        raise UserError(f"the model has {task.num_outputs} outputs, the labels need {outputs}")
     engine = registry.load("engine", "loop" if recipe.engine.kind == "auto" else recipe.engine.kind)()
     setup = Setup(recipe.method, task, federation, labels, engine, recipe.aggregate, recipe.run.seed)
     return Simulation(setup, participation, recipe.run.rounds, recipe.run.eval_every, recipe.eval.adapt_steps)
@@ -149,24 +177,6 @@ def _open(out: Path | None, recipe: Recipe, resume: bool) -> RunFolder | None:
             raise UserError("to resume, say where the run is: out=FOLDER")
         return None
     return RunFolder.reopen(out, recipe.as_dict()) if resume else RunFolder.create(out, recipe.as_dict())
-
-
-def _checkpoint(simulation: Simulation, folder: RunFolder, facts: dict[str, Any]) -> None:
-    trees = {"shared": simulation.shared, "memory": simulation.memory, "personal": simulation.store.flat()}
-    folder.sync()
-    save_checkpoint(folder.checkpoints, len(simulation.history), trees, facts)
-
-
-def _restore(simulation: Simulation, folder: RunFolder, facts: dict[str, Any]) -> None:
-    index, trees = load_checkpoint(folder.checkpoints, facts)
-    simulation.history = folder.rewind(index)
-    if trees:
-        device = simulation.setup.federation.x.device
-        shared, memory, personal = (
-            {name: value.to(device) for name, value in trees[part].items()} for part in ("shared", "memory", "personal")
-        )
-        simulation.shared, simulation.memory = shared, memory
-        simulation.store.restore(personal)
 
 
 def _device(name: str) -> torch.device:
