@@ -395,3 +395,16 @@ def test_flops_of_a_convolution_are_counted_as_by_hand() -> None:
     assert flops.body_forward == convolution
     assert flops.body_backward == convolution + 2 * 80 * 3
     assert flops.head_step == 2 * (2 * 80 * 3)
+
+
+def test_a_drawn_head_depends_on_its_seed_and_size_only() -> None:
+    """Not on how many outputs the shared model happens to have, nor does drawing touch torch's global generator."""
+    heads = []
+    for outputs in (2, 7):
+        net = nn.Sequential(nn.Flatten(), nn.Linear(4, outputs))
+        before = torch.random.get_rng_state()
+        task = Task(net, "1", torch.zeros(1, 4))
+        heads.append(task.new_head(2, seed=5))
+        task.module({**task.initial, **heads[-1]})
+        assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(heads[0]["1.weight"], heads[1]["1.weight"])

@@ -99,8 +99,8 @@ class Task:
         """A freshly drawn head with so many outputs: W_i."""
         if self._last is None:
             raise UserError("this model has no head, and the method needs one; name it with model.head")
+        head = self._sized_head(num_outputs)
         with torch_seeded(seed):
-            head = with_outputs(self._head, num_outputs)
             for part in head.modules():
                 if callable(reset := getattr(part, "reset_parameters", None)):
                     reset()
@@ -140,7 +140,7 @@ class Task:
         module = copy.deepcopy(self._eval_body)
         if self._last is not None:
             outputs = params[self._prefix + f"{self._last}.weight".lstrip(".")].shape[0]
-            module.set_submodule(self._prefix.removesuffix("."), with_outputs(self._head, outputs).eval())
+            module.set_submodule(self._prefix.removesuffix("."), self._sized_head(outputs).eval())
         module.load_state_dict(pick(params, self.body + self.head + self.buffers), strict=False)
         return module
 
@@ -168,6 +168,10 @@ class Task:
     def _features(self, params: Tree, x: Tensor) -> tuple[Tensor, Tree]:
         buffers = {name: params[name].clone() for name in self.buffers}  # a module updates its buffers in place
         return functional_call(self._body, self._of_body({**params, **buffers}), (x,)), buffers
+
+    def _sized_head(self, num_outputs: int) -> nn.Module:
+        with torch_seeded(0):  # its values are not used; the caller's generator stays as it was
+            return with_outputs(self._head, num_outputs)
 
     def _of_body(self, params: Tree) -> Tree:
         return pick(params, self.body + self.buffers)
