@@ -15,6 +15,8 @@ def closing_table(summary: Record) -> Table:
         title_justify="left",
         title_style="dim",
         box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
         padding=(0, 1, 0, 0),  # narrow enough for 80 columns
     )
     table.add_column("clients", no_wrap=True)
