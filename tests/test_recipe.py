@@ -184,7 +184,7 @@ def test_a_change_needs_a_section_a_key_and_a_value(file: Path, change: str) -> 
 
 
 def test_an_unknown_section_is_named_with_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"unknown section \[metod\], did you mean 'method'\?; there is: .*engine"):
+    with pytest.raises(UserError, match=r"unknown section \[metod\] \(did you mean 'method'\?\); there is: .*engine"):
         Recipe.parse({"metod": {}})
 
 
@@ -205,7 +205,7 @@ def test_a_section_must_have_keys(value: Any) -> None:
     ],
 )
 def test_an_unknown_key_is_named_with_the_nearest(section: str, key: str, nearest: str) -> None:
-    with pytest.raises(UserError, match=rf"unknown key {section}\.{key}, did you mean '{nearest}'\?"):
+    with pytest.raises(UserError, match=rf"unknown key {section}\.{key} \(did you mean '{nearest}'\?\)"):
         Recipe.parse({section: {key: 1}})
 
 
@@ -289,12 +289,12 @@ def test_an_unknown_name_lists_what_there_is(section: str, kind: str, name: str,
         Recipe.parse({section: {"name": name}})
     message = str(caught.value)
     assert message.startswith("unknown ")
-    assert f"{name!r}, did you mean {nearest!r}?" in message
+    assert f"{name!r} (did you mean {nearest!r}?)" in message
     assert message.endswith("there is: " + ", ".join(registry.names(kind)))
 
 
 def test_an_unknown_engine_lists_what_there_is() -> None:
-    with pytest.raises(UserError, match=r"unknown engine 'lop', did you mean 'loop'\?; there is: .*loop"):
+    with pytest.raises(UserError, match=r"unknown engine 'lop' \(did you mean 'loop'\?\); there is: .*loop"):
         Recipe.parse({"engine": {"kind": "lop"}})
 
 
@@ -314,7 +314,9 @@ def test_a_file_that_is_not_toml_is_named(tmp_path: Path, content: bytes) -> Non
 
 
 def test_a_missing_file_is_named_and_the_recipes_are_listed() -> None:
-    with pytest.raises(UserError, match=r"no recipe file digts, did you mean 'digits'\?; Coterie comes with: .*digits"):
+    with pytest.raises(
+        UserError, match=r"no recipe file digts \(did you mean 'digits'\?\); Coterie comes with: .*digits"
+    ):
         read("digts")
 
 

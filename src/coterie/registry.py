@@ -50,9 +50,9 @@ def name_of(kind: str, component: object) -> str:
 
 
 def nearest(word: str, choices: Any) -> str:
-    """ ", did you mean ...?" where something is close."""
+    """A question in brackets, where something is close."""
     close = difflib.get_close_matches(word, list(choices), n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 _SINGULAR = {

@@ -86,7 +86,7 @@ def test_labels_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("dataset", "home_page"),
     [
-        (MNIST, "https://yann.lecun.org/exdb/mnist"),
+        (MNIST, "https://yann.lecun.com/exdb/mnist"),
         (FashionMNIST, "https://github.com/zalandoresearch/fashion-mnist"),
     ],
 )

@@ -14,4 +14,4 @@ class MNIST(Dataset):
     """The folder of the four IDX files; without it, $COTERIE_DATA/mnist, then the user's cache."""
 
     def load(self) -> Examples:
-        return load_family("mnist", "https://yann.lecun.org/exdb/mnist", self.path, labels=tuple("0123456789"))
+        return load_family("mnist", "https://yann.lecun.com/exdb/mnist", self.path, labels=tuple("0123456789"))
