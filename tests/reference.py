@@ -3,11 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from coterie import Federation
-from coterie.engine.round import Setup
-from coterie.method import Method, Round
+from coterie.engine.loop import Loop
+from coterie.engine.round import Played, play_round
+from coterie.engine.setup import Setup
+from coterie.engine.store import PersonalStore
+from coterie.method import Method, Round, Tree
 from coterie.models.mlp import MLP
 from coterie.models.model import Model
 from coterie.recipe import Recipe
@@ -83,5 +87,10 @@ def examples(setup: Setup, client: int) -> tuple[np.ndarray, np.ndarray]:
     return data.x.numpy(), data.y.numpy()
 
 
-def nobody(client: int, shared: dict[str, Tensor], personal: dict[str, Tensor]) -> None:
-    """An observer that does not look."""
+def store(setup: Setup) -> PersonalStore:
+    return PersonalStore(setup.create, len(setup.federation.ids), torch.device("cpu"))
+
+
+def play(setup: Setup, shared: Tree, memory: Tree, kept: PersonalStore, cohort: list[int], rnd: Round) -> Played:
+    """A round on the reference engine."""
+    return play_round(Loop(), setup, shared, memory, kept, cohort, rnd)

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import reference as ref
-from coterie.engine.store import PersonalStore
-from coterie.evaluate import Score, Scores, evaluate, score, statistics
+from coterie.engine import client
+from coterie.engine.loop import Loop
+from coterie.evaluate import Evaluation, Scores, evaluate, statistics
 from coterie.methods import PFLEGO, FedAvg
 
 
@@ -25,12 +26,29 @@ def test_statistics_by_hand():
 
 
 def test_clients_without_a_test_split_are_left_out():
-    scores = Scores.of([0, 1, 2], [Score(0.5, 0.5), Score(float("nan"), float("nan")), Score(1.0, 1.0)])
+    counts = {0: (2, 1, 1), 1: (0, 0, 0), 2: (3, 3, 3)}
+    scores = Scores.of({i: counted(*each) for i, each in counts.items()})
     assert statistics(scores, np.array([1.0, 0.0, 3.0]))["weighted_mean"] == pytest.approx(0.875)
 
 
 def test_no_clients_no_figures():
-    assert set(statistics(Scores.of([], []), np.array([])).values()) == {None}
+    assert set(statistics(Scores.of({}), np.array([])).values()) == {None}
+
+
+def counted(examples, right, restricted):
+    numbers = {"examples": examples, "right": right, "restricted": restricted}
+    return {name: torch.tensor(number) for name, number in numbers.items()}
+
+
+def score(setup, i, shared, personal):
+    (counts,) = client.score(setup, shared, personal, setup.data(i, "test", 0))
+    scores = Scores.of({i: counts})
+    return scores.accuracy[0], scores.restricted[0]
+
+
+def of_all(setup, shared, store, adapt_steps) -> Evaluation:
+    existing, new = setup.federation.existing.tolist(), setup.federation.new.tolist()
+    return evaluate(Loop(), setup, shared, store, adapt_steps, existing, new)
 
 
 def test_restricted_accuracy_chooses_among_the_clients_own_classes():
@@ -42,26 +60,26 @@ def test_restricted_accuracy_chooses_among_the_clients_own_classes():
     shared["head.weight"] = torch.zeros_like(shared["head.weight"])
     shared["head.bias"] = torch.tensor([1.0 * (label == own[0]) for label in range(5)], dtype=torch.float64)
     shared["head.bias"][foreign] = 9.0
-    assert score(setup, 1, shared, {}) == Score(0.0, 0.5)  # its six test examples alternate between two classes
+    assert score(setup, 1, shared, {}) == (0.0, 0.5)  # its six test examples alternate between two classes
 
 
 def test_as_is_is_what_is_stored_and_adapted_is_trained_further():
     setup = ref.setup(PFLEGO(beta=0.5), ref.federation(sizes=(5, 3, 8, 6, 7, 9), new=2))
-    shared, store = setup.task.shared_body(), PersonalStore(setup.create)
+    shared, store = setup.task.shared_body(), ref.store(setup)
     store[0] = {name: value + 1 for name, value in store[0].items()}
-    kept = {name: value.clone() for name, value in store.flat().items()}
-    result = evaluate(setup, shared, store, adapt_steps=30)
+    kept = [store[i] for i in range(6)]
+    result = of_all(setup, shared, store, adapt_steps=30)
 
     assert result.as_is.clients == result.adapted.clients == [0, 1, 2, 3]
     assert result.before.clients == result.after.clients == [4, 5]
     for scores, i in ((result.as_is, 0), (result.as_is, 1), (result.before, 4)):
         personal = store[i]
-        assert scores.accuracy[scores.clients.index(i)] == score(setup, i, shared, personal).accuracy
+        assert scores.accuracy[scores.clients.index(i)] == score(setup, i, shared, personal)[0]
     for scores, i in ((result.adapted, 0), (result.after, 5)):
-        personal = setup.method.adapt(setup.task, shared, store[i], setup.train_data(i, 0), 30)
-        assert scores.accuracy[scores.clients.index(i)] == score(setup, i, shared, personal).accuracy
-    assert store.flat().keys() == kept.keys()
-    assert all(torch.equal(value, kept[name]) for name, value in store.flat().items())
+        personal = setup.method.adapt(setup.task, shared, store[i], setup.data(i, "train", 0), 30)
+        assert scores.accuracy[scores.clients.index(i)] == score(setup, i, shared, personal)[0]
+    for i, before in enumerate(kept):
+        assert all(torch.equal(value, before[name]) for name, value in store[i].items())
 
 
 def test_train_loss_is_objective_1():
@@ -70,5 +88,5 @@ def test_train_loss_is_objective_1():
     losses = [
         ref.loss_and_gradient(ref.arrays({**shared, **setup.create(i)}), *ref.examples(setup, i))[0] for i in range(3)
     ]
-    result = evaluate(setup, shared, PersonalStore(setup.create), 0)
+    result = of_all(setup, shared, ref.store(setup), 0)
     assert result.train_loss == pytest.approx((sizes * losses).sum() / sizes.sum(), abs=1e-12)

@@ -44,7 +44,7 @@ def test_labels_are_numbered_by_their_place_in_the_sorted_union() -> None:
     federation = three()
     assert federation.ids == ("anna", "bert", "carl")
     assert federation.labels == (0, 3, 7, 9)
-    assert [federation.own(i).tolist() for i in range(3)] == [[1, 2], [0, 1, 3], [2]]
+    assert [federation.classes.row(i).tolist() for i in range(3)] == [[1, 2], [0, 1, 3], [2]]
     assert [federation.num_outputs(i, "local") for i in range(3)] == [2, 3, 1]
     assert [federation.num_outputs(i, "global") for i in range(3)] == [4, 4, 4]
 
@@ -107,10 +107,10 @@ def test_a_client_with_one_class_is_legal() -> None:
 def test_a_client_may_declare_classes_that_it_does_not_train_on() -> None:
     federation = three(classes={"carl": [8, 7, 3]})
     assert federation.labels == (0, 3, 7, 8, 9)
-    assert federation.own(2).tolist() == [1, 2, 3]
+    assert federation.classes.row(2).tolist() == [1, 2, 3]
     assert federation.num_outputs(2, "local") == 3
     assert federation.data(2, "train", "local").y.tolist() == [1]
-    assert federation.own(0).tolist() == [1, 2]
+    assert federation.classes.row(0).tolist() == [1, 2]
 
 
 def test_a_declared_class_may_be_met_in_the_test_split_alone() -> None:

@@ -10,13 +10,18 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from coterie.engine.checkpoint import load_checkpoint
+from coterie.engine.store import PersonalStore
+
+CLIENTS = 10
 SETTINGS = [
     "run.rounds=12",
     "run.eval_every=4",
     "run.checkpoint_every=3",
     "run.clients_per_round=3",
-    "partition.clients=10",
+    f"partition.clients={CLIENTS}",
     "method.tau=2",
 ]
 RUN = [sys.executable, "-c", "from coterie.cli import main; main()", "run"]
@@ -30,14 +35,32 @@ def finished(folder: Path) -> dict[str, object]:
         return {**record, "cost": {**record["cost"], "seconds": None}}
 
     last = sorted((folder / "checkpoint").glob("round-*"))[-1]
+    files = {file.name: file.read_bytes() for file in last.iterdir()}
+    manifest = json.loads(files.pop("manifest.json"))
+    del files["manifest.sha256"], manifest["personal"]
     return {
-        "checkpoint": {file.name: file.read_bytes() for file in last.iterdir()},
+        "checkpoint": files,
+        "manifest": manifest,
+        "personal": personal(folder),
         "round": last.name,
         "rounds": [timeless(json.loads(line)) for line in (folder / "rounds.jsonl").read_text().splitlines()],
         "summary": timeless(json.loads((folder / "summary.json").read_text())),
         "clients": list(csv.reader((folder / "clients.csv").read_text().splitlines())),
         "recipe": (folder / "recipe.toml").read_text(),
     }
+
+
+def personal(folder: Path) -> list[dict[str, tuple]]:
+    """Each client's state in bits. How it is cut into files depends on where a run was interrupted."""
+    store = PersonalStore(lambda client: {}, CLIENTS, torch.device("cpu"))
+    index, _ = load_checkpoint(folder / "checkpoint", store, {})
+    assert f"round-{index:06d}" == max(path.name for path in (folder / "checkpoint").glob("round-*"))
+    states = [
+        {name: (value.dtype, value.shape, value.numpy().tobytes()) for name, value in store[client].items()}
+        for client in range(CLIENTS)
+    ]
+    assert sum(map(bool, states)) > 5
+    return states
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +117,8 @@ def test_a_damaged_checkpoint_and_a_half_written_line(undisturbed, tmp_path):
     folder = tmp_path / "run"
     kill(start_and_wait([*CHANGES, "--out", folder], folder, 8))
     newest = sorted((folder / "checkpoint").glob("round-*"))[-1]
-    payload = newest / "personal.safetensors"
+    *_, segment = json.loads((newest / "manifest.json").read_text())["personal"]
+    payload = folder / "checkpoint" / "personal" / f"{segment}.safetensors"
     content = bytearray(payload.read_bytes())
     content[-1] ^= 1
     payload.write_bytes(content)

@@ -18,7 +18,7 @@ def numbered(n: int, client: int = 0, padding: int = 0) -> Data:
     """Examples whose x and y are their own number; padding is numbered -1."""
     numbers = torch.cat([torch.arange(n), torch.full((padding,), -1)])
     stream = torch.tensor(streams.key(0, "batches", 1, str(client)))
-    return Data(numbers[:, None].double(), numbers, numbers >= 0, stream)
+    return Data(numbers[:, None].double(), numbers, numbers >= 0, torch.ones(1, dtype=torch.bool), stream)
 
 
 def chosen(batch: Data) -> list[int]:
@@ -36,7 +36,8 @@ def problem(num_examples: int = 12, num_inputs: int = 3, num_outputs: int = 4, s
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(num_examples, num_inputs)), rng.integers(num_outputs, size=num_examples)
     mask = torch.ones(num_examples, dtype=torch.bool)
-    return Data(torch.from_numpy(x), torch.from_numpy(y), mask, torch.tensor(streams.key(seed, "batches")))
+    classes = torch.ones(num_outputs, dtype=torch.bool)
+    return Data(torch.from_numpy(x), torch.from_numpy(y), mask, classes, torch.tensor(streams.key(seed, "batches")))
 
 
 def softmax_regression_step(
@@ -105,7 +106,7 @@ def test_a_size_between_the_examples_and_the_padding_gives_all_examples(size: in
 def test_a_short_batch_weighs_its_examples_alone() -> None:
     task, examples = softmax_task(3, 4), problem(num_examples=5)
     short = minibatch(examples, 3, 1)
-    kept = Data(short.x[short.mask], short.y[short.mask], torch.ones(2, dtype=torch.bool), short.stream)
+    kept = short._replace(x=short.x[short.mask], y=short.y[short.mask], mask=torch.ones(2, dtype=torch.bool))
     assert len(kept.y) == short.mask.sum() == 2
     torch.testing.assert_close(task.loss(task.initial, short)[0], task.loss(task.initial, kept)[0], **CLOSE)
 

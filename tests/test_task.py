@@ -63,7 +63,7 @@ def made(build: type[nn.Module], seed: int = 0) -> nn.Module:
 def data(n: int = 7, outputs: int = 4, seed: int = 1) -> Data:
     rng = np.random.default_rng(seed)
     x, y = torch.from_numpy(rng.normal(size=(n, 3))), torch.from_numpy(rng.integers(outputs, size=n))
-    return Data(x, y, torch.ones(n, dtype=torch.bool), torch.tensor(0))
+    return Data(x, y, torch.ones(n, dtype=torch.bool), torch.ones(5, dtype=torch.bool), torch.tensor(0))
 
 
 def state(net: nn.Module) -> Tree:
@@ -146,9 +146,8 @@ def test_padding_counts_for_nothing_in_the_loss() -> None:
     task = Task(made(in_sequential), "2", example)
     padding = torch.full((3, 3), 1e6, dtype=torch.float64)
     mask = torch.tensor([True] * 5 + [False] * 3)
-    padded = Data(
-        torch.cat([examples.x, padding]), torch.cat([examples.y, torch.tensor([3, 0, 0])]), mask, torch.tensor(0)
-    )
+    y = torch.cat([examples.y, torch.tensor([3, 0, 0])])
+    padded = examples._replace(x=torch.cat([examples.x, padding]), y=y, mask=mask)
     theta = pick(task.initial, task.body + task.head)
     results = [grad(task.loss, has_aux=True)(theta, each)[0] for each in (examples, padded)]
     torch.testing.assert_close(*results, **CLOSE)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from coterie.engine.round import Setup
+from coterie.engine.setup import Setup
 from coterie.method import Round
 
 

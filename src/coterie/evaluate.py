@@ -1,25 +1,21 @@
 """What is measured: existing users as they are and adapted, new users before and after. Never writes to the store."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from coterie.engine.round import Setup
+from coterie.engine import client
+from coterie.engine.engine import Engine
+from coterie.engine.setup import Setup
 from coterie.engine.store import PersonalStore
-from coterie.method import Data, Tree
+from coterie.method import Tree
 
 Floats = NDArray[np.float64]
-
-
-class Score(NamedTuple):
-    """A client's share of correct answers on its test split; not a number where it has none."""
-
-    accuracy: float
-    restricted: float
-    """The same, choosing among the client's own classes only."""
+AT_ONCE = 1000
+"""Clients whose personal states are in memory together."""
 
 
 class Scores(NamedTuple):
@@ -27,12 +23,18 @@ class Scores(NamedTuple):
 
     clients: list[int]
     accuracy: Floats
+    """The share of correct answers on the client's test split; not a number where it has none."""
     restricted: Floats
+    """The same, choosing among the client's own classes only."""
 
     @classmethod
-    def of(cls, clients: Sequence[int], scores: Sequence[Score]) -> "Scores":
-        columns = np.array(scores, dtype=np.float64).reshape(-1, 2)
-        return cls(list(clients), columns[:, 0], columns[:, 1])
+    def of(cls, counts: Mapping[int, Tree]) -> "Scores":
+        """From what `client.score` counted for each client."""
+        clients = sorted(counts)
+        names = ("examples", "right", "restricted")
+        columns = np.array([[float(counts[i][name]) for name in names] for i in clients]).reshape(-1, 3)
+        examples = np.where(columns[:, 0] > 0, columns[:, 0], np.nan)
+        return cls(clients, columns[:, 1] / examples, columns[:, 2] / examples)
 
 
 class Evaluation(NamedTuple):
@@ -46,31 +48,18 @@ class Evaluation(NamedTuple):
     """Objective (1): sum over the existing clients of N_i/N times the loss of the personal model as it is."""
 
 
-def evaluate(setup: Setup, shared: Tree, store: PersonalStore, adapt_steps: int) -> Evaluation:
-    existing, new = setup.federation.existing.tolist(), setup.federation.new.tolist()
-    sizes = setup.federation.sizes()[existing]
-    losses = np.array(list(_losses(setup, shared, store, existing)))
-    return Evaluation(
-        as_is=_scores(setup, shared, (store[i] for i in existing), existing),
-        adapted=_scores(setup, shared, _adapted(setup, shared, store, existing, adapt_steps), existing),
-        before=_scores(setup, shared, (setup.create(i) for i in new), new),
-        after=_scores(setup, shared, _adapted(setup, shared, store, new, adapt_steps), new),
-        train_loss=float((losses * sizes).sum() / sizes.sum()),
-    )
-
-
-def score(setup: Setup, client: int, shared: Tree, personal: Tree) -> Score:
-    """One client's model on its own test split."""
-    data = setup.federation.data(client, "test", setup.labels)
-    if not len(data.y):
-        return Score(float("nan"), float("nan"))
-    with torch.no_grad():
-        outputs = setup.method.predict(setup.task, shared, personal, data.x)
-    accuracy = float((outputs.argmax(1) == data.y).double().mean())
-    own = setup.federation.own(client)
-    if setup.labels == "local":
-        own = torch.arange(len(own), device=own.device)
-    return Score(accuracy, float((own[outputs[:, own].argmax(1)] == data.y).double().mean()))
+def evaluate(
+    engine: Engine,
+    setup: Setup,
+    shared: Tree,
+    store: PersonalStore,
+    adapt_steps: int,
+    existing: Sequence[int],
+    new: Sequence[int],
+) -> Evaluation:
+    as_is, adapted = _both(engine, setup, shared, store, adapt_steps, existing)
+    before, after = _both(engine, setup, shared, store, adapt_steps, new)
+    return Evaluation(as_is, adapted, before, after, _train_loss(engine, setup, shared, store, existing))
 
 
 def statistics(scores: Scores, sizes: Floats) -> dict[str, Any]:
@@ -89,27 +78,30 @@ def statistics(scores: Scores, sizes: Floats) -> dict[str, Any]:
     }
 
 
-def _scores(setup: Setup, shared: Tree, personal: Iterator[Tree], clients: list[int]) -> Scores:
-    each = setup.engine.each_client(lambda client, mine: score(setup, client, shared, mine), clients, personal)
-    return Scores.of(clients, list(each))
+def _both(
+    engine: Engine, setup: Setup, shared: Tree, store: PersonalStore, steps: int, clients: Sequence[int]
+) -> tuple[Scores, Scores]:
+    """As they are, and adapted: scored as they come out, so that no two groups of adapted models are in memory."""
+    plain: dict[int, Tree] = {}
+    adapted: dict[int, Tree] = {}
+    work = partial(client.adapt, steps=steps)
+    for some in _parts(clients):
+        personal = [store[i] for i in some]
+        plain |= engine.answers(setup, client.score, shared, some, personal, split="test")
+        for group in engine.each_client(setup, work, shared, some, personal, split="train"):
+            who = [some[place] for place in group.places]
+            adapted |= engine.answers(setup, client.score, shared, who, group.rows(), split="test")
+    return Scores.of(plain), Scores.of(adapted)
 
 
-def _adapted(setup: Setup, shared: Tree, store: PersonalStore, clients: list[int], steps: int) -> Iterator[Tree]:
-    def adapt(mine: Tree, data: Data) -> Tree:
-        return setup.adapt(shared, mine, data, steps)
+def _train_loss(engine: Engine, setup: Setup, shared: Tree, store: PersonalStore, clients: Sequence[int]) -> float:
+    sizes, weighted = setup.federation.sizes(), 0.0
+    for some in _parts(clients):
+        found = engine.answers(setup, client.loss, shared, some, [store[i] for i in some], split="train")
+        weighted += sum(float(sizes[i]) * float(tree["loss"]) for i, tree in found.items())
+    return weighted / float(sizes[list(clients)].sum())
 
-    personal = (store[i] for i in clients)
-    adapted: Iterator[Tree] = setup.engine.each_client(adapt, personal, (setup.train_data(i, 0) for i in clients))
-    return adapted
 
-
-def _losses(setup: Setup, shared: Tree, store: PersonalStore, clients: list[int]) -> Iterator[float]:
-    def loss(mine: Tree, data: Data) -> float:
-        with torch.no_grad():
-            outputs = setup.method.predict(setup.task, shared, mine, data.x)
-            return float(setup.task.mean_loss(outputs, data))
-
-    losses: Iterator[float] = setup.engine.each_client(
-        loss, (store[i] for i in clients), (setup.train_data(i, 0) for i in clients)
-    )
-    return losses
+def _parts(clients: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(clients), AT_ONCE):
+        yield clients[start : start + AT_ONCE]

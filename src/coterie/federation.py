@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,13 @@ class Ragged(NamedTuple):
 
     def lengths(self) -> Index:
         return np.diff(self.offsets)
+
+    def padded(self, rows: Index) -> tuple[Index, NDArray[np.bool_]]:
+        """Those rows as one matrix, and where it holds values; padding is the first value of all."""
+        start, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
+        place = np.arange(lengths.max())
+        mask = place < lengths[:, None]
+        return self.values[np.where(mask, start[:, None] + place, 0)], mask
 
 
 class Examples(NamedTuple):
@@ -136,7 +144,7 @@ class Federation:
 
     def to(self, dtype: torch.dtype, device: torch.device) -> "Federation":
         x = self.x.to(device, dtype if self.x.is_floating_point() else None)
-        if not torch.isfinite(x).all():
+        if not torch.isfinite(torch.stack(torch.aminmax(x))).all():
             raise UserError(f"some inputs are too large for {dtype}; scale them, or use float64")
         return replace(self, x=x, y=self.y.to(device))
 
@@ -147,16 +155,25 @@ class Federation:
             f"{len(self.labels)} classes"
         )
 
-    @property
+    @cached_property
     def existing(self) -> Index:
         return np.flatnonzero(~self.is_new)
 
-    @property
+    @cached_property
     def new(self) -> Index:
         return np.flatnonzero(self.is_new)
 
+    @cached_property
+    def num_examples(self) -> int:
+        """N: the training examples of all existing clients."""
+        return int(self.sizes()[self.existing].sum())
+
     def sizes(self, split: str = "train") -> Index:
-        return self.splits[split].lengths()
+        return self._sizes[split]
+
+    @cached_property
+    def _sizes(self) -> dict[str, Index]:
+        return {split: rows.lengths() for split, rows in self.splits.items()}
 
     def num_outputs(self, i: int, labels: Labels) -> int:
         """K_i: the head that the client needs."""
@@ -164,15 +181,33 @@ class Federation:
 
     def data(self, i: int, split: str, labels: Labels, stream: int = 0) -> Data:
         """The client's examples, labelled over the union of classes or over its own."""
-        rows = torch.from_numpy(self.splits[split].row(i)).to(self.y.device)
-        y = self.y[rows]
-        if labels == "local":
-            y = torch.searchsorted(self.own(i), y)
-        return Data(self.x[rows], y, torch.ones_like(y, dtype=torch.bool), torch.tensor(stream, device=y.device))
+        return Data(*(part[0] for part in self.gather([i], split, labels, [stream])))
 
-    def own(self, i: int) -> Tensor:
-        """The client's label set, as a tensor."""
-        return torch.from_numpy(self.classes.row(i)).to(self.y.device)
+    def gather(
+        self, clients: Sequence[int], split: str, labels: Labels, streams: Sequence[int], num_outputs: int = 0
+    ) -> Data:
+        """The same for several clients at once: stacked, and padded to the largest of them.
+
+        `num_outputs` is the width of their heads, where that is more than the labels need.
+        """
+        picked, device = np.asarray(clients, dtype=np.int64), self.y.device
+        rows, mask = map(torch.from_numpy, self.splits[split].padded(picked))
+        y = self.y[rows.to(device)]
+        own, owned = map(torch.from_numpy, self.classes.padded(picked))  # (C, K)
+        if labels == "local":
+            ordered = torch.where(owned, own, len(self.labels)).to(device)
+            y = torch.searchsorted(ordered, y).clamp_(max=ordered.shape[1] - 1)
+            own = torch.arange(own.shape[1]).expand_as(own)
+        width = max(num_outputs, len(self.labels) if labels == "global" else own.shape[1])
+        classes = torch.zeros(len(picked), width + 1, dtype=torch.bool)
+        classes.scatter_(1, torch.where(owned, own, width), value=True)
+        return Data(
+            self.x[rows.to(device)],
+            y,
+            mask.to(device),
+            classes[:, :-1].to(device),
+            torch.tensor(streams, device=device),
+        )
 
     def fingerprint(self) -> str:
         """Tells whether a run is resumed on the federation that it was started on."""

@@ -30,6 +30,8 @@ class Passes(NamedTuple):
 class Method(ABC):
     labels: ClassVar[Labels] = "global"
     """The default label space: "local" re-indexes each client's own classes, "global" is the union of all."""
+    fixed_body: ClassVar[bool] = False
+    """Whether the body is the same for all clients during a round, so that the cohort can pass through it at once."""
 
     def init_shared(self, task: Task) -> Tree:
         """What the server sends in the first round."""
@@ -50,6 +52,13 @@ class Method(ABC):
     @abstractmethod
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
         """A client's work: (message, personal). A scalar `loss` in the message is the training loss it saw."""
+
+    def on_features(
+        self, task: Task, personal: Tree, features: Tensor, data: Data, rnd: Round
+    ) -> tuple[Tensor, Tree, Tree]:
+        """With a fixed body, all that `local_update` does between one pass through it forward and one backward:
+        (gradient over the features, whatever else is in the message, personal)."""
+        raise NotImplementedError
 
     @abstractmethod
     def passes(self, size: int, rnd: Round) -> Passes:

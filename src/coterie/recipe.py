@@ -13,9 +13,10 @@ from coterie import registry, streams
 from coterie.aggregate.rule import Rule
 from coterie.data.dataset import Dataset
 from coterie.engine.sampler import Fixed, Independent, Participation, Uniform
+from coterie.engine.vmap import Gigabytes
 from coterie.errors import UserError
 from coterie.federation import Federation
-from coterie.method import Count, Method, settings
+from coterie.method import Count, Method, Size, settings
 from coterie.models.model import Model
 from coterie.partition.partition import Partition
 
@@ -55,6 +56,8 @@ class RunSettings:
 class EvalSettings:
     adapt_steps: Annotated[int, Field(ge=0)] = 50
     """Local steps of the method's own adaptation, for `adapted` and for new users."""
+    clients: Count | None = None
+    """Evaluate a random sample of so many existing and so many new clients, the same throughout; all unless given."""
 
 
 @settings
@@ -62,6 +65,10 @@ class EngineSettings:
     kind: str = "auto"
     dtype: Literal["float32", "float64"] = "float32"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    threads: Size = 0
+    """Threads of one operation on the CPU; 0 leaves it to PyTorch. On a busy machine 1 is often fastest."""
+    memory: Gigabytes = 2.0
+    """Gigabytes that the clients which are computed at once may take; who does not fit waits for the next turn."""
 
 
 PLAIN = {"run": RunSettings, "eval": EvalSettings, "engine": EngineSettings}

@@ -19,11 +19,16 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "partition": {"classes": "coterie.partition.classes:Classes"},
     "models": {
+        "conv4": "coterie.models.conv4:Conv4",
         "logreg": "coterie.models.logreg:LogReg",
         "mlp": "coterie.models.mlp:MLP",
     },
     "aggregate": {"mean": "coterie.aggregate.mean:Mean"},
-    "engine": {"loop": "coterie.engine.loop:Loop"},
+    "engine": {
+        "fused": "coterie.engine.fused:Fused",
+        "loop": "coterie.engine.loop:Loop",
+        "vmap": "coterie.engine.vmap:Vmap",
+    },
 }
 
 

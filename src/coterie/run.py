@@ -75,7 +75,8 @@ class Run:
         steps = self._simulation.adapt_steps if steps is None else steps
         if steps < 0:
             raise UserError(f"steps = {steps} must not be negative")
-        return self._module(setup.adapt(self.shared, personal, data, steps), classes)
+        with streams.torch_seeded(stream):
+            return self._module(setup.method.adapt(setup.task, self.shared, personal, data, steps), classes)
 
     def clients(self) -> list[Record]:
         """A row for each client, as in clients.csv."""
@@ -100,12 +101,12 @@ class Run:
 
     def _summary(self) -> dict[str, Any]:
         simulation, setup = self._simulation, self._setup
-        none = Scores.of([], [])
+        none = Scores.of({})
         final = self.history[-1]["eval"] if self.history else simulation.measured(self._evaluation, none)
         existing, new = len(self.federation.existing), len(self.federation.new)
         return {
             "method": registry.name_of("methods", setup.method),
-            "engine": registry.name_of("engine", setup.engine),
+            "engine": registry.name_of("engine", simulation.engine),
             "seed": setup.seed,
             "rounds": len(self.history),
             "protocol": protocol(setup.labels, simulation.adapt_steps, len(self.history), existing, new),

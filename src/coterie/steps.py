@@ -27,7 +27,7 @@ def minibatch(data: Data, size: int, step: int) -> Data:
     order = torch.where(data.mask, rank, torch.iinfo(torch.int64).max).argsort()
     place = (step % epoch_steps) * size + torch.arange(size, device=n.device)
     chosen = order[place % n]
-    return Data(data.x[chosen], data.y[chosen], place < n, data.stream)
+    return data._replace(x=data.x[chosen], y=data.y[chosen], mask=place < n)
 
 
 def local_sgd(
@@ -48,9 +48,29 @@ def local_sgd(
 
 def head_descent(task: Task, head: Tree, features: Tensor, data: Data, steps: int, rate: float) -> Tree:
     """Gradient descent on the head alone, on features that do not change."""
+    if task.head_is_linear:
+        return _linear_head_descent(head, features, data, steps, rate)
     for _ in range(steps):
         head = descend(head, grad(task.head_loss)(head, features, data), rate)
     return head
+
+
+def _linear_head_descent(head: Tree, features: Tensor, data: Data, steps: int, rate: float) -> Tree:
+    """The same for one linear layer, whose gradient is known: (softmax - labels)ᵀ features / N.
+
+    Features lie as (M, N): so, both products run about twice as fast as the other way round.
+    """
+    (weight, W), *bias = head.items()
+    phi = features.T.contiguous()
+    share = data.mask / data.mask.sum(dtype=phi.dtype)
+    labels = (data.y == torch.arange(len(W), device=phi.device)[:, None]) * share  # (K, N)
+    b = bias[0][1][:, None] if bias else None
+    for _ in range(steps):
+        outputs = W @ phi if b is None else W @ phi + b
+        G = outputs.softmax(0) * share - labels
+        W = W - rate * (G @ phi.T)
+        b = b if b is None else b - rate * G.sum(1, keepdim=True)
+    return {weight: W} if b is None else {weight: W, bias[0][0]: b[:, 0]}
 
 
 def adam_memory(params: Mapping[str, Tensor]) -> Tree:

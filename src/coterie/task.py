@@ -5,7 +5,7 @@ Shapes: N examples, M features, K outputs.
 
 import copy
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp
 
 from coterie.errors import UserError
-from coterie.flops import CountFlops
+from coterie.counting import CountBytes, CountFlops
 from coterie.streams import torch_seeded
 from coterie.tree import Tree, pick
 
@@ -27,6 +27,7 @@ class Data(NamedTuple):
     x: Tensor  # (N, ...)
     y: Tensor  # (N,)
     mask: Tensor  # (N,) bool
+    classes: Tensor  # (K,) bool: which of its outputs are classes of this client
     stream: Tensor  # () the client's stream in this round, from which minibatches are drawn
 
 
@@ -81,6 +82,9 @@ class Task:
         self._head_init = head_init
         self._example = example[:1]
         self._check_cut(model.eval(), head)
+        self.head_is_linear = isinstance(self._head, nn.Linear)
+        self.is_random = self._is_random()
+        self.mixes_examples = self._mixes_examples()
 
     # -- initial values
 
@@ -144,13 +148,41 @@ class Task:
         module.load_state_dict(pick(params, self.body + self.head + self.buffers), strict=False)
         return module
 
+    # -- what an engine must know of it
+
+    def _is_random(self) -> bool:
+        """Whether a training pass draws numbers, as dropout does."""
+        one, other = (self._probe(self._example, seed) for seed in (0, 1))
+        return not torch.equal(one, other)
+
+    def _mixes_examples(self) -> bool:
+        """Whether an example's outputs in training depend on its batch, as with BatchNorm: then padding does harm."""
+        unlike = (self._example == 0).to(self._example.dtype)
+        one, other = (self._probe(torch.cat([self._example, second])) for second in (self._example, unlike))
+        return not torch.equal(one, other)
+
+    @cached_property
+    def has_convolutions(self) -> bool:
+        return any(isinstance(part, nn.modules.conv._ConvNd) for part in self._body.modules())
+
+    @cached_property
+    def example_bytes(self) -> int:
+        """What one example occupies while it passes through the model: all that the operations on it make."""
+        counts: list[int] = []
+        for size in (2, 4):
+            with CountBytes() as counted:
+                self._probe(torch.cat([self._example] * size))
+            counts.append(counted.total)
+        return (counts[1] - counts[0]) // 2
+
     # -- its cost
 
     @lru_cache(maxsize=1024)  # noqa: B019 - a task lives as long as its run
     def flops(self, num_outputs: int) -> Flops:
         """Counted, not derived: one example through the task with a head of this size."""
         x = torch.cat([self._example, self._example])  # BatchNorm refuses a single example
-        data = Data(x, x.new_zeros(2, dtype=torch.long), x.new_ones(2, dtype=torch.bool), x.new_zeros(()))
+        yes = x.new_ones(2, dtype=torch.bool)
+        data = Data(x, x.new_zeros(2, dtype=torch.long), yes, yes, x.new_zeros(()))
         params = dict(self.initial)
         if self._last is not None:
             params |= self.new_head(num_outputs, 0)
@@ -164,6 +196,13 @@ class Task:
             pullback(gradient)
         both = head_step.total
         return Flops(forward.total / 2, (backward.total - both) / 2, both / 2)
+
+    def _probe(self, x: Tensor, seed: int = 0) -> Tensor:
+        """The training pass of the initial model: what comes out for the first example."""
+        with torch.no_grad(), torch_seeded(seed):
+            features, _ = self._features(self.initial, x if len(x) > 1 else torch.cat([x, x]))
+            outputs: Tensor = functional_call(self._head, self._of_head(self.initial), (features,))
+        return outputs[0]
 
     def _features(self, params: Tree, x: Tensor) -> tuple[Tensor, Tree]:
         buffers = {name: params[name].clone() for name in self.buffers}  # a module updates its buffers in place

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
@@ -10,7 +10,9 @@ from torch import nn
 
 from coterie import registry, streams
 from coterie.engine.checkpoint import load_checkpoint, save_checkpoint
-from coterie.engine.round import Setup
+from coterie.engine.choose import choose
+from coterie.engine.engine import Engine
+from coterie.engine.setup import Setup
 from coterie.engine.simulate import Record, Simulation
 from coterie.errors import UserError
 from coterie.federation import Federation
@@ -18,7 +20,7 @@ from coterie.folder import RunFolder
 from coterie.method import Method, Task
 from coterie.models.model import Model
 from coterie.models.own import Own
-from coterie.recipe import Recipe
+from coterie.recipe import EngineSettings, Recipe
 from coterie.report.page import page
 from coterie.run import Run
 from coterie.tree import digest
@@ -41,6 +43,7 @@ def train(
     eval_every: int = 10,
     checkpoint_every: int = 10,
     adapt_steps: int = 50,
+    eval_clients: int | None = None,
     engine: str = "auto",
     dtype: str = "float32",
     device: str = "auto",
@@ -71,7 +74,7 @@ def train(
         "model": {"name": model} if isinstance(model, str) else {},
         "method": {"name": method} if isinstance(method, str) else {},
         "run": run,
-        "eval": {"adapt_steps": adapt_steps},
+        "eval": {"adapt_steps": adapt_steps, "clients": eval_clients},
         "engine": {"kind": engine, "dtype": dtype, "device": device},
     }
     recipe = Recipe.parse(tree)
@@ -103,8 +106,9 @@ class Training:
         should_stop: Callable[[], bool] | None = None,
     ) -> Run:
         """To the end, or until `should_stop`, which is asked after each round; then KeyboardInterrupt is raised."""
-        engine = self.simulation.setup.engine
-        logger.info("engine %s: %s", registry.name_of("engine", engine), engine.__doc__)
+        engine = self.simulation.engine
+        name = registry.name_of("engine", engine)
+        logger.info("engine %s: %s (%s)", name, engine.__doc__, self.simulation.reason)
         try:
             for record in self.simulation.play():
                 last = record["round"] == self.simulation.rounds
@@ -130,24 +134,21 @@ class Training:
         self._folder.append(record)
         if checkpoint or record["round"] % self.recipe.run.checkpoint_every == 0:
             simulation = self.simulation
-            trees = {"shared": simulation.shared, "memory": simulation.memory, "personal": simulation.store.flat()}
+            trees = {"shared": simulation.shared, "memory": simulation.memory}
             self._folder.sync()
-            save_checkpoint(self._folder.checkpoints, len(simulation.history), trees, self._facts)
+            save_checkpoint(self._folder.checkpoints, len(simulation.history), trees, simulation.store, self._facts)
 
     def _restore(self, folder: RunFolder) -> None:
         simulation = self.simulation
-        index, trees = load_checkpoint(folder.checkpoints, self._facts)
+        index, trees = load_checkpoint(folder.checkpoints, simulation.store, self._facts)
         if index == 0 and folder.num_records() > self.recipe.run.checkpoint_every:
             raise UserError(f"{folder.checkpoints} is gone; start the run anew in another folder")
         simulation.history = folder.rewind(index)
         if trees:
             device = simulation.setup.federation.x.device
-            shared, memory, personal = (
-                {name: value.to(device) for name, value in trees[part].items()}
-                for part in ("shared", "memory", "personal")
+            simulation.shared, simulation.memory = (
+                {name: value.to(device) for name, value in trees[part].items()} for part in ("shared", "memory")
             )
-            simulation.shared, simulation.memory = shared, memory
-            simulation.store.restore(personal)
 
 
 def prepare(recipe: Recipe, federation: Federation) -> Simulation:
@@ -166,9 +167,28 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
     task = Task(net, recipe.model.head, federation.x[:1], recipe.model.buffers, recipe.model.head_init)
     if task.num_outputs < outputs:
         raise UserError(f"the model has {task.num_outputs} outputs, the labels need {outputs}")
-    engine = registry.load("engine", "loop" if recipe.engine.kind == "auto" else recipe.engine.kind)()
-    setup = Setup(recipe.method, task, federation, labels, engine, recipe.aggregate, recipe.run.seed)
-    return Simulation(setup, participation, recipe.run.rounds, recipe.run.eval_every, recipe.eval.adapt_steps)
+    setup = Setup(recipe.method, task, federation, labels, recipe.aggregate, recipe.run.seed)
+    return Simulation(
+        *_engine(recipe.engine, setup),
+        setup,
+        participation,
+        recipe.run.rounds,
+        recipe.run.eval_every,
+        recipe.eval.adapt_steps,
+        recipe.eval.clients,
+    )
+
+
+def _engine(settings: EngineSettings, setup: Setup) -> tuple[Engine, str]:
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    if settings.kind == "auto":
+        return choose(setup, settings.memory)
+    cls = registry.load("engine", settings.kind)
+    engine: Engine = cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
+    if why_not := engine.unfit(setup):
+        raise UserError(f'engine.kind = "{settings.kind}" cannot do this: {why_not}; use "auto"')
+    return engine, "as asked"
 
 
 def _open(out: Path | None, recipe: Recipe, resume: bool) -> RunFolder | None:

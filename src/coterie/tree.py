@@ -9,7 +9,7 @@ A client's model is the overlay `{**shared, **personal}`: personal wins by name.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -39,6 +39,28 @@ def shift(tree: Tree, by: Mapping[str, Tensor]) -> Tree:
 
 def _as(like: Tensor, value: Tensor) -> Tensor:
     return value.to(like.dtype) if like.is_floating_point() else value.round().to(like.dtype)
+
+
+def stack(trees: Sequence[Tree]) -> Tree:
+    """Trees of one shape as one tree, along a leading axis."""
+    return {name: torch.stack([tree[name] for tree in trees]) for name in trees[0]}
+
+
+def unstack(tree: Tree, size: int) -> list[Tree]:
+    """The reverse of `stack`, for so many trees."""
+    rows: list[Tree] = [{} for _ in range(size)]
+    for name, value in tree.items():
+        for row, own in zip(rows, value.unbind(), strict=True):
+            row[name] = own
+    return rows
+
+
+def finite_rows(tree: Mapping[str, Tensor], size: int) -> Tensor:
+    """Which of the stacked trees hold finite numbers only. (A sum is not finite if a term is not, and quick.)"""
+    finite = torch.ones(size, dtype=torch.bool)
+    for value in tree.values():
+        finite &= torch.isfinite(value.reshape(size, -1).sum(1)).cpu()
+    return finite
 
 
 def is_finite(tree: Mapping[str, Tensor]) -> bool:

@@ -10,14 +10,15 @@ from torch import nn
 import reference as ref
 from coterie import Federation, registry
 from coterie.cost import local_work
-from coterie.engine.round import Setup, play_round
+from coterie.engine.setup import Setup
 from coterie.engine.store import PersonalStore
-from coterie.flops import CountFlops
+from coterie.counting import CountFlops
 from coterie.models.mlp import MLP
 from coterie.models.own import Own
 from coterie.run import Run
 from coterie.streams import torch_seeded
 from coterie.training import train
+from coterie.tree import stack
 
 METHODS = registry.names("methods")
 
@@ -46,7 +47,7 @@ def make(name: str, model: str, buffers: str = "average") -> Setup:
 
 def start(setup: Setup) -> tuple[Any, Any, PersonalStore]:
     shared = setup.method.init_shared(setup.task)
-    return shared, setup.method.init_memory(setup.task, shared), PersonalStore(setup.create)
+    return shared, setup.method.init_memory(setup.task, shared), ref.store(setup)
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -59,11 +60,11 @@ def test_only_what_is_shared_travels_and_nothing_is_mutated(name, model):
     setup = make(name, model)
     method, task = setup.method, setup.task
     shared, memory, store = start(setup)
-    personal, data, rnd = store[0], setup.train_data(0, 1), ref.announced(setup, 2)
+    personal, data, rnd = store[0], setup.data(0, "train", 1), ref.announced(setup, 2)
     before = [{key: value.clone() for key, value in tree.items()} for tree in (shared, memory, personal)]
     message, updated = method.local_update(task, shared, personal, data, rnd)
     total = setup.aggregate.start()
-    total.add(0.5, message)
+    total.add(torch.tensor([0.5]), stack([message]))
     after, remembered = method.server_update(task, shared, memory, total.result(), rnd)
     received = method.receive(task, after, updated, rnd)
     method.adapt(task, shared, personal, data, 3)
@@ -88,7 +89,7 @@ def test_the_declared_cost_is_the_counted_cost(name, client, model, monkeypatch)
     original = setup.task._features
     monkeypatch.setattr(setup.task, "_features", lambda *arguments: passes.append(1) or original(*arguments))
     with CountFlops() as counted:
-        setup.method.local_update(setup.task, shared, store[client], setup.train_data(client, 1), rnd)
+        setup.method.local_update(setup.task, shared, store[client], setup.data(client, "train", 1), rnd)
     assert counted.total > 0
     assert declared.flops == counted.total
     assert declared.body_forwards == len(passes)
@@ -100,7 +101,7 @@ def test_unequal_clients(name, cohort):
     """Sizes 5, 3, 8, 1; heads of 3, 2, 3, 1; one client with a single example of a single class; a cohort of one."""
     setup = make(name, "mlp")
     shared, memory, store = start(setup)
-    played = play_round(setup, shared, memory, store, cohort, ref.announced(setup, len(cohort)), ref.nobody)
+    played = ref.play(setup, shared, memory, store, cohort, ref.announced(setup, len(cohort)))
     assert not played.refused
     outputs = [setup.federation.num_outputs(client, setup.labels) for client in cohort]
     for client, width in zip(cohort, outputs, strict=True):
@@ -114,12 +115,12 @@ def test_unequal_clients(name, cohort):
 def test_batchnorm_buffers_are_averaged_over_the_cohort(name):
     setup = make(name, "conv", "average")
     shared, memory, store = start(setup)
-    played = play_round(setup, shared, memory, store, [0, 1, 2, 3], ref.announced(setup, 4), ref.nobody)
+    played = ref.play(setup, shared, memory, store, [0, 1, 2, 3], ref.announced(setup, 4))
     sizes = setup.federation.sizes()
     alone = []
     for client in range(4):
         message, _ = setup.method.local_update(
-            setup.task, shared, store[client], setup.train_data(client, 1), ref.announced(setup, 4)
+            setup.task, shared, store[client], setup.data(client, "train", 1), ref.announced(setup, 4)
         )
         alone.append(shared["norm.running_mean"] + message["norm.running_mean"])
     expected = sum(size / sizes.sum() * mean for size, mean in zip(sizes, alone, strict=True))
@@ -134,8 +135,8 @@ def test_a_cohort_of_one_moves_the_buffers_where_that_client_has_them(name):
     setup = make(name, "conv", "average")
     shared, memory, store = start(setup)
     rnd = ref.announced(setup, 1)
-    message, _ = setup.method.local_update(setup.task, shared, store[2], setup.train_data(2, 1), rnd)
-    played = play_round(setup, shared, memory, store, [2], rnd, ref.nobody)
+    message, _ = setup.method.local_update(setup.task, shared, store[2], setup.data(2, "train", 1), rnd)
+    played = ref.play(setup, shared, memory, store, [2], rnd)
     for buffer in ("norm.running_mean", "norm.running_var"):
         torch.testing.assert_close(played.shared[buffer], shared[buffer] + message[buffer], rtol=0, atol=1e-12)
 
@@ -144,7 +145,7 @@ def test_a_cohort_of_one_moves_the_buffers_where_that_client_has_them(name):
 def test_adaptation_keeps_the_local_buffers_it_made(name):
     setup = make(name, "conv", "local")
     shared, _, store = start(setup)
-    adapted = setup.method.adapt(setup.task, shared, store[0], setup.train_data(0, 0), 3)
+    adapted = setup.method.adapt(setup.task, shared, store[0], setup.data(0, "train", 0), 3)
     assert not torch.equal(adapted["norm.running_mean"], store[0]["norm.running_mean"])
 
 
@@ -155,7 +156,7 @@ def test_the_cost_is_right_with_local_labels_too(name):
     shared, _, store = start(setup)
     rnd = ref.announced(setup, 2)
     with CountFlops() as counted:
-        setup.method.local_update(setup.task, shared, store[1], setup.train_data(1, 1), rnd)
+        setup.method.local_update(setup.task, shared, store[1], setup.data(1, "train", 1), rnd)
     assert local_work(setup, [1], rnd).flops == counted.total
 
 
@@ -165,7 +166,7 @@ def test_local_batchnorm_buffers_never_leave_the_client(name):
     shared, _, store = start(setup)
     buffers = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
     message, personal = setup.method.local_update(
-        setup.task, shared, store[0], setup.train_data(0, 1), ref.announced(setup, 4)
+        setup.task, shared, store[0], setup.data(0, "train", 1), ref.announced(setup, 4)
     )
     assert not buffers & (shared.keys() | message.keys())
     assert buffers <= personal.keys()

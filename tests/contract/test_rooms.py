@@ -8,7 +8,7 @@ import pytest
 import coterie
 
 ROOT = Path(coterie.__file__).parent
-CONTRACT = {"errors", "flops", "method", "round", "settings", "steps", "streams", "task", "tree"}
+CONTRACT = {"counting", "errors", "method", "round", "settings", "steps", "streams", "task", "tree"}
 ROOMS = {
     "methods": CONTRACT,
     "models": CONTRACT,
@@ -17,6 +17,7 @@ ROOMS = {
     "partition": {"errors", "federation", "settings"},
     "engine": CONTRACT | {"aggregate", "cost", "evaluate", "federation"},
     "report": set(),
+    "benchmarks": CONTRACT | {"engine", "evaluate", "federation", "recipe", "report", "training"},
 }
 ONLY_IN = {"flwr": "engine/flower*.py", "ray": "engine/ray*.py", "typer": "cli.py", "plotly": "report/*.py"}
 

@@ -1,12 +1,14 @@
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from coterie.engine import checkpoint
+from coterie.engine import checkpoint, store
 from coterie.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from coterie.engine.store import PersonalStore
 from coterie.errors import UserError
 from coterie.tree import Tree
 
@@ -18,18 +20,30 @@ def trees(index: int) -> dict[str, Tree]:
     return {
         "shared": {"w": torch.arange(6.0).reshape(2, 3) + index, "b": torch.full((3,), index, dtype=torch.float64)},
         "memory": {"t": torch.tensor(index, dtype=torch.int64)},
-        "personal": {},
     }
+
+
+def new_store() -> PersonalStore:
+    return PersonalStore(lambda client: {}, 8, torch.device("cpu"))
 
 
 def save(folder: Path, *indices: int) -> None:
     for index in indices:
-        save_checkpoint(folder, index, trees(index), FACTS)
+        personal = new_store()
+        personal[3] = {"h": torch.full((2,), float(index))}
+        save_checkpoint(folder, index, trees(index), personal, FACTS)
+
+
+def load(folder: Path, facts: dict[str, Any]) -> tuple[int, dict[str, Tree]]:
+    return load_checkpoint(folder, new_store(), facts)
 
 
 def assert_loads(folder: Path, index: int) -> None:
-    found, loaded = load_checkpoint(folder, FACTS)
+    personal = new_store()
+    found, loaded = load_checkpoint(folder, personal, FACTS)
     assert found == index
+    assert personal[3]["h"].tolist() == [index, index]
+    assert personal[2] == {}
     assert loaded.keys() == trees(index).keys()
     for name, tree in trees(index).items():
         assert loaded[name].keys() == tree.keys()
@@ -41,6 +55,12 @@ def assert_loads(folder: Path, index: int) -> None:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def own_segment(folder: Path, index: int) -> Path:
+    """The one that a checkpoint wrote."""
+    manifest = json.loads((folder / f"round-{index:06d}" / "manifest.json").read_text())
+    return folder / "personal" / f"{manifest['personal'][-1]}.safetensors"
 
 
 def flip(path: Path, place: int) -> None:
@@ -66,8 +86,8 @@ def test_what_was_saved_is_loaded(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 def test_slices_and_transposes_are_saved_as_they_look(tmp_path: Path) -> None:
     base = torch.arange(6.0).reshape(2, 3)
     tree = {"row": base[1], "transposed": base.clone().T, "learned": torch.ones(2, requires_grad=True)}
-    save_checkpoint(tmp_path, 1, {"shared": tree}, {})
-    _, loaded = load_checkpoint(tmp_path, {})
+    save_checkpoint(tmp_path, 1, {"shared": tree}, new_store(), {})
+    _, loaded = load(tmp_path, {})
     assert loaded["shared"]["row"].tolist() == [3, 4, 5]
     assert loaded["shared"]["transposed"].tolist() == [[0, 3], [1, 4], [2, 5]]
     assert loaded["shared"]["learned"].tolist() == [1, 1]
@@ -75,9 +95,9 @@ def test_slices_and_transposes_are_saved_as_they_look(tmp_path: Path) -> None:
 
 def test_two_names_may_share_a_tensor(tmp_path: Path) -> None:
     same = torch.arange(3.0)
-    save_checkpoint(tmp_path, 1, {"personal": {"0/mean": same, "1/mean": same}}, {})
-    _, loaded = load_checkpoint(tmp_path, {})
-    assert loaded["personal"]["0/mean"].tolist() == loaded["personal"]["1/mean"].tolist() == [0, 1, 2]
+    save_checkpoint(tmp_path, 1, {"shared": {"one": same, "two": same}}, new_store(), {})
+    _, loaded = load(tmp_path, {})
+    assert loaded["shared"]["one"].tolist() == loaded["shared"]["two"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -85,12 +105,13 @@ def test_where_there_is_none_the_run_starts_at_round_0(tmp_path: Path, exists: b
     folder = tmp_path / "checkpoint"
     if exists:
         folder.mkdir()
-    assert load_checkpoint(folder, FACTS) == (0, {})
+    assert load(folder, FACTS) == (0, {})
 
 
 def test_the_last_two_are_kept_and_the_newest_is_loaded(tmp_path: Path) -> None:
     save(tmp_path, 0, 5, 10, 100)
-    assert names(tmp_path) == ["round-000010", "round-000100"]
+    assert names(tmp_path) == ["personal", "round-000010", "round-000100"]
+    assert {*(tmp_path / "personal").iterdir()} == {own_segment(tmp_path, 10), own_segment(tmp_path, 100)}
     assert_loads(tmp_path, 100)
 
 
@@ -100,14 +121,14 @@ def test_rounds_are_ordered_as_numbers(tmp_path: Path) -> None:
 
 
 def test_a_round_saved_again_replaces_itself(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path, 5, {"shared": {"old": torch.ones(1)}, "extra": {}}, {})
+    save_checkpoint(tmp_path, 5, {"shared": {"old": torch.ones(1)}, "extra": {}}, new_store(), {})
     save(tmp_path, 5)
-    assert names(tmp_path) == ["round-000005"]
+    assert names(tmp_path) == ["personal", "round-000005"]
     assert_loads(tmp_path, 5)
     assert not (tmp_path / "round-000005" / "extra.safetensors").exists()
 
 
-@pytest.mark.parametrize("file", ["shared.safetensors", "memory.safetensors", "personal.safetensors", "manifest.json"])
+@pytest.mark.parametrize("file", ["shared.safetensors", "memory.safetensors", "manifest.json"])
 @pytest.mark.parametrize("place", [0, 8, -1])
 def test_a_flipped_bit_is_noticed_and_the_checkpoint_before_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, place: int
@@ -146,10 +167,10 @@ def test_where_all_are_damaged_each_is_reported_and_nothing_is_started_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(tmp_path, 5, 10)
-    for name in names(tmp_path):
-        flip(tmp_path / name / "shared.safetensors", -1)
+    for path in tmp_path.glob("round-*"):
+        flip(path / "shared.safetensors", -1)
     with pytest.raises(UserError, match=r"no checkpoint in .* is whole"):
-        load_checkpoint(tmp_path, FACTS)
+        load(tmp_path, FACTS)
     assert [message.split(" is damaged")[0][-12:] for message in warnings(caplog)] == ["round-000010", "round-000005"]
 
 
@@ -157,30 +178,34 @@ def test_where_all_are_damaged_each_is_reported_and_nothing_is_started_over(
 def test_another_federation_seed_or_label_set_cannot_be_resumed(tmp_path: Path, name: str) -> None:
     save(tmp_path, 5)
     with pytest.raises(UserError, match=rf"round-000005: the {name} differs"):
-        load_checkpoint(tmp_path, FACTS | {name: "another"})
+        load(tmp_path, FACTS | {name: "another"})
 
 
 def test_a_fact_that_was_not_recorded_differs(tmp_path: Path) -> None:
     save(tmp_path, 5)
     with pytest.raises(UserError, match="the version differs"):
-        load_checkpoint(tmp_path, FACTS | {"version": 2})
+        load(tmp_path, FACTS | {"version": 2})
 
 
-def test_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
+def test_equal_runs_have_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "FAN", 3)
     for name in ("one", "two"):
         order = FACTS if name == "one" else dict(reversed(FACTS.items()))
-        save_checkpoint(tmp_path / name, 5, trees(5), order)
-    files = names(tmp_path / "one" / "round-000005")
-    assert files == [
+        personal = new_store()
+        for index in range(1, 9):
+            for client in (index % 8, 3 * index % 8, index % 3):
+                personal[client] = {"h": torch.full((client % 2 + 1,), float(index))}
+            save_checkpoint(tmp_path / name, index, trees(index), personal, order)
+    files = {path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file()}
+    assert files == {path.relative_to(tmp_path / "two") for path in (tmp_path / "two").rglob("*") if path.is_file()}
+    assert names(tmp_path / "one" / "round-000008") == [
         "manifest.json",
         "manifest.sha256",
         "memory.safetensors",
-        "personal.safetensors",
         "shared.safetensors",
     ]
     for file in files:
-        first, second = ((tmp_path / name / "round-000005" / file).read_bytes() for name in ("one", "two"))
-        assert first == second
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
 def test_what_an_interrupted_save_left_is_ignored_and_replaced(tmp_path: Path) -> None:
@@ -189,8 +214,13 @@ def test_what_an_interrupted_save_left_is_ignored_and_replaced(tmp_path: Path) -
     leftover.mkdir()
     (leftover / "stray.safetensors").write_bytes(b"half")
     assert_loads(tmp_path, 5)
+    (tmp_path / ".round-000007.partial").mkdir()
+    (tmp_path / "personal" / ".partial").write_bytes(b"half")
+    (tmp_path / "personal" / f"{'0' * 64}.safetensors").write_bytes(b"of a checkpoint that was never finished")
+    assert_loads(tmp_path, 5)
     save(tmp_path, 10)
-    assert names(tmp_path) == ["round-000005", "round-000010"]
+    assert names(tmp_path) == ["personal", "round-000005", "round-000010"]
+    assert {*(tmp_path / "personal").iterdir()} == {own_segment(tmp_path, 5), own_segment(tmp_path, 10)}
     assert "stray.safetensors" not in names(tmp_path / "round-000010")
     assert_loads(tmp_path, 10)
 
@@ -198,19 +228,20 @@ def test_what_an_interrupted_save_left_is_ignored_and_replaced(tmp_path: Path) -
 def test_a_save_that_fails_leaves_the_checkpoints_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 5, 10)
 
-    def full(path: Path, content: bytes) -> None:
+    def full(path: Path, chunks: list[bytes]) -> str:
         if path.name == "manifest.json":
             raise OSError("no space left on device")
-        path.write_bytes(content)
+        path.write_bytes(b"".join(chunks))
+        return "0" * 64
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_write_durably", full)
+        patch.setattr(checkpoint, "write_durably", full)
         with pytest.raises(OSError, match="no space"):
             save(tmp_path, 15)
     assert_loads(tmp_path, 10)
     save(tmp_path, 15)
     assert_loads(tmp_path, 15)
-    assert names(tmp_path) == ["round-000010", "round-000015"]
+    assert names(tmp_path) == ["personal", "round-000010", "round-000015"]
 
 
 def test_the_manifest_says_the_round_and_the_facts(tmp_path: Path) -> None:

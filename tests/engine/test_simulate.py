@@ -9,8 +9,6 @@ from torch import nn
 
 import reference as ref
 from coterie import Federation, train
-from coterie.engine.round import play_round
-from coterie.engine.store import PersonalStore
 from coterie.errors import DivergedError
 from coterie.methods import PFLEGO, FedAvg
 
@@ -70,11 +68,11 @@ def poisoned() -> Federation:
 
 def test_a_client_that_sends_nonsense_is_refused_and_changes_nothing():
     setup = ref.setup(PFLEGO(tau=3, server="sgd"), poisoned())
-    shared, store = setup.task.shared_body(), PersonalStore(setup.create)
+    shared, store = setup.task.shared_body(), ref.store(setup)
     rnd = ref.announced(setup, 3)
-    played = play_round(setup, shared, {}, store, [0, 1, 2], rnd, ref.nobody)
+    played = ref.play(setup, shared, {}, store, [0, 1, 2], rnd)
     assert played.refused == [1]
-    without = play_round(setup, shared, {}, PersonalStore(setup.create), [0, 2], rnd, ref.nobody)
+    without = ref.play(setup, shared, {}, ref.store(setup), [0, 2], rnd)
     ref.assert_same(played.shared, ref.arrays(without.shared), 0)
     ref.assert_same(store[1], ref.arrays(setup.create(1)), 0)
 

@@ -4,21 +4,16 @@ import numpy as np
 import pytest
 
 import reference as ref
-from coterie.engine.round import play_round
-from coterie.engine.store import PersonalStore
 from coterie.methods import FedAvg
 from coterie.models.mlp import MLP
 
 
 def play(setup, cohort, r):
     shared = setup.method.init_shared(setup.task)
-    seen = {}
-
-    def observe(client, local, personal):
-        seen[client] = {**local, **personal}
-
-    played = play_round(setup, shared, {}, PersonalStore(setup.create), cohort, ref.announced(setup, r), observe)
-    return played, seen
+    rnd = ref.announced(setup, r)
+    messages = {i: setup.method.local_update(setup.task, shared, {}, setup.data(i, "train", 1), rnd)[0] for i in cohort}
+    seen = {i: setup.method.local_shared(shared, message) for i, message in messages.items()}
+    return ref.play(setup, shared, {}, ref.store(setup), cohort, rnd), seen
 
 
 def locally(setup, params, client):
@@ -65,7 +60,7 @@ def test_minibatches_change_the_path_and_depend_on_the_round():
     messages = []
     for index in (1, 1, 2):
         rnd = ref.announced(setup, 1, index)
-        messages.append(setup.method.local_update(setup.task, shared, personal, setup.train_data(2, index), rnd)[0])
+        messages.append(setup.method.local_update(setup.task, shared, personal, setup.data(2, "train", index), rnd)[0])
     ref.assert_same(messages[1], ref.arrays(messages[0]), 0)
     assert not np.allclose(messages[2]["head.weight"].numpy(), messages[0]["head.weight"].numpy())
 

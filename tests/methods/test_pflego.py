@@ -8,17 +8,16 @@ import torch
 from torch import nn
 
 import reference as ref
-from coterie.engine.round import play_round
-from coterie.engine.store import PersonalStore
+from coterie.engine.fused import Fused
+from coterie.engine.loop import Loop
 from coterie.methods import PFLEGO
 
 
 def play(setup, cohort, r, shared=None, memory=None, store=None):
     shared = setup.method.init_shared(setup.task) if shared is None else shared
     memory = setup.method.init_memory(setup.task, shared) if memory is None else memory
-    store = store or PersonalStore(setup.create)
-    played = play_round(setup, shared, memory, store, cohort, ref.announced(setup, r), ref.nobody)
-    return played, store
+    store = store or ref.store(setup)
+    return ref.play(setup, shared, memory, store, cohort, ref.announced(setup, r)), store
 
 
 def by_hand(setup, theta, heads, cohort, r):
@@ -185,20 +184,31 @@ def test_full_participation_is_gradient_descent_on_all_parameters_together():
 
 
 @pytest.mark.parametrize("tau", [1, 7])
-def test_one_pass_through_the_body_whatever_tau(tau, monkeypatch):
+@pytest.mark.parametrize(("engine", "expected"), [(Loop(), 4), (Fused(), 1)])
+def test_one_pass_through_the_body_each_way_whatever_tau(engine, expected, tau, monkeypatch):
+    """A pass a client in the loop, one for the whole cohort when fused, though sizes and heads differ."""
     setup = ref.setup(PFLEGO(tau=tau))
-    passes = []
-    original = setup.task._features
-    monkeypatch.setattr(setup.task, "_features", lambda *arguments: passes.append(1) or original(*arguments))
-    play(setup, [0, 1, 2], r=3)
-    assert len(passes) == 3
+    forwards, backwards = [], []
+    original = setup.task.body_vjp
+
+    def counted(params, x):
+        features, pull_back, buffers = original(params, x)
+        return features, lambda gradient: backwards.append(1) or pull_back(gradient), buffers
+
+    assert setup.task.example_bytes > 0  # measured by passes of its own, once
+    setup.task._body.register_forward_hook(lambda *_: forwards.append(1))
+    monkeypatch.setattr(setup.task, "body_vjp", counted)
+    shared, cohort, rnd = setup.task.shared_body(), [0, 1, 2, 3], ref.announced(setup, 4)
+    personal, weights = [setup.create(i) for i in cohort], setup.method.weights(torch.tensor([5.0, 3, 8, 1]), rnd)
+    engine.local_updates(setup, shared, cohort, personal, weights, rnd, scored=False)
+    assert (len(forwards), len(backwards)) == (expected, expected)
 
 
 def test_an_empty_cohort_changes_nothing():
     setup = ref.setup(PFLEGO())
     played, store = play(setup, [], r=0.5)
     ref.assert_same(played.shared, ref.arrays(setup.task.shared_body()), 0)
-    assert store.flat() == {}
+    assert all(torch.equal(value, setup.create(i)[name]) for i in range(4) for name, value in store[i].items())
 
 
 def test_heads_lag_behind_only_by_their_own_visits():
@@ -217,5 +227,5 @@ def test_adaptation_is_head_descent_at_the_current_body():
     x, y = ref.examples(setup, 0)
     for _ in range(5):
         params = ref.step(params, ref.loss_and_gradient(params, x, y)[1], 0.3, ref.HEAD)
-    adapted = setup.method.adapt(setup.task, theta, head, setup.train_data(0, 0), 5)
+    adapted = setup.method.adapt(setup.task, theta, head, setup.data(0, "train", 0), 5)
     ref.assert_same(adapted, {name: params[name] for name in ref.HEAD})

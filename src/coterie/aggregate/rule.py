@@ -1,6 +1,9 @@
 """How the messages of a cohort become one update."""
 
 from abc import ABC, abstractmethod
+from typing import ClassVar, Self
+
+from torch import Tensor
 
 from coterie.tree import Tree
 
@@ -9,7 +12,16 @@ class Total(ABC):
     """One round's aggregation: fed with the messages as they come."""
 
     @abstractmethod
-    def add(self, weight: float, message: Tree) -> None: ...
+    def add(self, weights: Tensor, messages: Tree) -> None:
+        """The messages of C clients, stacked along a leading axis, and their C weights."""
+
+    def add_sum(self, weight: float, summed: Tree) -> None:
+        """Messages that were summed, weights and all, before anybody saw a single one; `weight` is all they weigh."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def merge(self, other: Self) -> None:
+        """What another total has seen, too."""
 
     @abstractmethod
     def result(self) -> Tree:
@@ -17,6 +29,9 @@ class Total(ABC):
 
 
 class Rule(ABC):
+    takes_sums: ClassVar[bool] = False
+    """Whether its totals have `add_sum`; a rule that must see each message does not."""
+
     @abstractmethod
     def start(self) -> Total:
         """For a new round."""

@@ -1,15 +1,32 @@
 """The reference engine, and the debugger."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
-from coterie.engine.engine import Engine
+from coterie.engine.engine import ClientFunction, Engine, Group
+from coterie.engine.setup import Setup
 from coterie.settings import settings
+from coterie.streams import torch_seeded
+from coterie.tree import Tree, stack
 
 
 @settings
 class Loop(Engine):
-    """one client after another, the reference for all others"""
+    """one client after another"""
 
-    def each_client(self, function: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
-        return map(function, *arguments)
+    def each_client(
+        self,
+        setup: Setup,
+        function: ClientFunction,
+        shared: Tree,
+        clients: Sequence[int],
+        *states: Sequence[Tree],
+        split: str | None = None,
+        index: int = 0,
+    ) -> Iterator[Group]:
+        for place, (client, *mine) in enumerate(zip(clients, *states, strict=True)):
+            data = [setup.data(client, split, index)] if split else []
+            own_stream = torch_seeded(int(data[0].stream)) if data and setup.task.is_random else nullcontext()
+            with own_stream:
+                results = function(setup, shared, *mine, *data)
+            yield Group([place], tuple(stack([tree]) for tree in results))

@@ -1,19 +1,20 @@
 """A run on one machine: round after round, with evaluation; everything that happened is in `history`."""
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from coterie import streams
-from coterie.cost import Cost, local_work
-from coterie.engine.round import Setup, play_round
+from coterie.engine.engine import Engine
+from coterie.engine.round import play_round
 from coterie.engine.sampler import Participation
+from coterie.engine.setup import Setup
 from coterie.engine.store import PersonalStore
-from coterie.evaluate import Evaluation, Score, Scores, evaluate, score, statistics
+from coterie.evaluate import Evaluation, Scores, evaluate, statistics
 from coterie.method import Round, Tree
 
 Record = dict[str, Any]
@@ -21,11 +22,16 @@ Record = dict[str, Any]
 
 @dataclass
 class Simulation:
+    engine: Engine
+    reason: str
+    """Why this engine."""
     setup: Setup
     participation: Participation
     rounds: int
     eval_every: int
     adapt_steps: int
+    eval_clients: int | None = None
+    """How many existing and how many new clients are evaluated, at most; all, unless given."""
     shared: Tree = field(init=False)
     memory: Tree = field(init=False)
     store: PersonalStore = field(init=False)
@@ -38,7 +44,8 @@ class Simulation:
         method, task = self.setup.method, self.setup.task
         self.shared = method.init_shared(task)
         self.memory = method.init_memory(task, self.shared)
-        self.store = PersonalStore(self.setup.create)
+        federation = self.setup.federation
+        self.store = PersonalStore(self.setup.create, len(federation.ids), federation.x.device)
 
     def play(self) -> Iterator[Record]:
         """The rounds that are left; each is in the state and in the history when its record is given out."""
@@ -48,38 +55,36 @@ class Simulation:
             yield record
 
     def evaluate(self) -> Evaluation:
-        return evaluate(self.setup, self.shared, self.store, self.adapt_steps)
+        existing, new = self._evaluated
+        return evaluate(self.engine, self.setup, self.shared, self.store, self.adapt_steps, existing, new)
+
+    @cached_property
+    def _evaluated(self) -> tuple[list[int], list[int]]:
+        """Existing and new clients; of each kind as many as are asked for, the same ones throughout a run."""
+        federation, rng = self.setup.federation, streams.generator(self.setup.seed, "evaluated")
+        existing, new = (
+            np.sort(rng.permutation(kind)[: self.eval_clients]).tolist()
+            for kind in (federation.existing, federation.new)
+        )
+        return existing, new
 
     def _next_round(self) -> Record:
         setup, index = self.setup, len(self.history) + 1
-        existing = setup.federation.existing
+        existing, ids = setup.federation.existing, setup.federation.ids
         drawn, r = self.participation.draw(len(existing), streams.generator(setup.seed, "cohort", index))
         cohort = existing[drawn].tolist()
-        num_examples = int(setup.federation.sizes()[existing].sum())
-        rnd = setup.method.plan(Round(index, len(existing), num_examples, r, setup.seed))
+        rnd = setup.method.plan(Round(index, len(existing), setup.federation.num_examples, r, setup.seed))
         due = index % self.eval_every == 0 or index == self.rounds
-        participants: dict[int, Score] = {}
-        spent_scoring = 0.0
 
-        def observe(client: int, shared: Tree, personal: Tree) -> None:
-            nonlocal spent_scoring
-            if due:
-                start = time.perf_counter()
-                participants[client] = score(setup, client, shared, personal)
-                spent_scoring += time.perf_counter() - start
-
-        start = time.perf_counter()
-        played = play_round(setup, self.shared, self.memory, self.store, cohort, rnd, observe)
-        seconds = time.perf_counter() - start - spent_scoring
+        played = play_round(self.engine, setup, self.shared, self.memory, self.store, cohort, rnd, scored=due)
         self.shared, self.memory = played.shared, played.memory
-        cost = local_work(setup, cohort, rnd) + Cost(played.bytes_down, played.bytes_up, seconds=seconds)
-        record = {"round": index, "cohort": [setup.federation.ids[i] for i in cohort], "train_loss": played.loss}
+        record = {"round": index, "cohort": [ids[i] for i in cohort], "train_loss": played.loss}
         if played.refused:
-            record["refused"] = [setup.federation.ids[i] for i in played.refused]
+            record["refused"] = [ids[i] for i in played.refused]
         if due:
             self.latest = self.evaluate()
-            record["eval"] = self.measured(self.latest, Scores.of(list(participants), list(participants.values())))
-        return {**record, "cost": cost.as_dict()}
+            record["eval"] = self.measured(self.latest, Scores.of(played.scores))
+        return {**record, "cost": played.cost.as_dict()}
 
     def measured(self, evaluation: Evaluation, participants: Scores) -> dict[str, Any]:
         """An evaluation as statistics over clients, laid out as in summary.json."""

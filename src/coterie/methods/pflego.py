@@ -34,6 +34,7 @@ class PFLEGO(Method):
     """Shared body, personal heads: head steps on fixed features, then one exact SGD step on everything."""
 
     labels: ClassVar[Labels] = "local"
+    fixed_body: ClassVar[bool] = True
 
     tau: Count = 50
     """Local steps: tau-1 on the head, then the joint one."""
@@ -60,16 +61,19 @@ class PFLEGO(Method):
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
         features, pull_back, buffers = task.body_vjp({**shared, **personal}, data.x)
-        W = head_descent(task, pick(personal, task.head), features, data, rnd.steps - 1, self.beta)
-
-        (g_W, g_features), loss = grad_and_value(task.head_loss, argnums=(0, 1))(W, features, data)
+        g_features, message, W = self.on_features(task, personal, features, data, rnd)
         (g,) = pull_back(g_features)
+        travelling = displacement(buffers, pick(shared, [name for name in task.buffers if name in shared]))
+        return {**g, **travelling, **message}, pick({**buffers, **W}, personal)
+
+    def on_features(
+        self, task: Task, personal: Tree, features: Tensor, data: Data, rnd: Round
+    ) -> tuple[Tensor, Tree, Tree]:
+        W = head_descent(task, pick(personal, task.head), features, data, rnd.steps - 1, self.beta)
+        (g_W, g_features), loss = grad_and_value(task.head_loss, argnums=(0, 1))(W, features, data)
         alpha = data.mask.sum(dtype=loss.dtype) / rnd.num_examples if self.head_step == "exact" else 1.0
         W = descend(W, g_W, self.rho * rnd.num_clients / rnd.cohort_size * alpha)
-
-        after = {**shared, **personal, **buffers, **W}
-        travelling = displacement(after, pick(shared, [name for name in task.buffers if name in shared]))
-        return {**g, **travelling, "loss": loss}, pick(after, personal)
+        return g_features, {"loss": loss}, W
 
     def passes(self, size: int, rnd: Round) -> Passes:
         return Passes(batch=size, body_forwards=1, body_backwards=1, head_steps=rnd.steps)

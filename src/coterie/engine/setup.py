@@ -1,0 +1,45 @@
+"""What is trained, by which method, on whose data: all that the work for a client depends on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from coterie import streams
+from coterie.aggregate.rule import Rule
+from coterie.federation import Federation
+from coterie.method import Client, Data, Labels, Method, Task, Tree
+
+
+@dataclass(frozen=True)
+class Setup:
+    method: Method
+    task: Task
+    federation: Federation
+    labels: Labels
+    aggregate: Rule
+    seed: int
+
+    def create(self, client: int) -> Tree:
+        """The personal state that a client starts from."""
+        name, outputs = self.federation.ids[client], self.num_outputs(client)
+        return self.method.init_personal(self.task, Client(name, outputs, streams.key(self.seed, "personal", 0, name)))
+
+    @cached_property
+    def shares_head(self) -> bool:
+        """Whether one head serves all clients."""
+        return set(self.task.head) <= self.method.init_shared(self.task).keys()
+
+    def num_outputs(self, client: int) -> int:
+        """The width of the head that a client really has: its own, or the one that all share."""
+        if self.shares_head:
+            return self.task.num_outputs
+        return self.federation.num_outputs(client, self.labels)
+
+    def data(self, client: int, split: str, index: int) -> Data:
+        """A client's examples, with its stream in that round."""
+        return Data(*(part[0] for part in self.gather([client], split, index)))
+
+    def gather(self, clients: Sequence[int], split: str, index: int) -> Data:
+        """The same for several clients whose heads have one width: stacked, padded, masked."""
+        keys = [streams.key(self.seed, "batches", index, self.federation.ids[client]) for client in clients]
+        return self.federation.gather(clients, split, self.labels, keys, self.num_outputs(clients[0]))
