@@ -49,6 +49,25 @@ def test_labels_are_numbered_by_their_place_in_the_sorted_union() -> None:
     assert [federation.num_outputs(i, "global") for i in range(3)] == [4, 4, 4]
 
 
+@pytest.mark.parametrize("labels", ["local", "global"])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_clients_gathered_together_are_the_clients_alone_padded(labels: Any, split: str) -> None:
+    federation = three()
+    together = federation.gather([2, 0, 1], split, labels, [5, 6, 7], num_outputs=6)
+    assert together.stream.tolist() == [5, 6, 7]
+    assert together.classes.shape == (3, 6)
+    for place, i in enumerate([2, 0, 1]):
+        alone = federation.data(i, split, labels)
+        n = len(alone.y)
+        assert together.mask[place].tolist() == [True] * n + [False] * (together.mask.shape[1] - n)
+        assert torch.equal(together.x[place, :n], alone.x)
+        assert torch.equal(together.y[place, :n], alone.y)
+        own = (
+            federation.classes.row(i).tolist() if labels == "global" else list(range(federation.num_outputs(i, labels)))
+        )
+        assert together.classes[place].nonzero()[:, 0].tolist() == own
+
+
 def test_each_client_gets_its_own_rows_labelled_over_the_union_or_over_its_own_set() -> None:
     federation = three()
     bert = federation.data(1, "train", "global", stream=42)

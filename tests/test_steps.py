@@ -202,6 +202,21 @@ def test_head_descent_on_given_features_is_gradient_descent() -> None:
     torch.testing.assert_close(head["head.bias"], torch.from_numpy(b), **CLOSE)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("classes", [1, 2, 4])
+def test_the_known_gradient_of_a_linear_head_is_the_derived_one(classes: int, bias: bool) -> None:
+    """With padding, and for each of several clients together."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3, classes, bias=bias))
+    task = Task(net.double(), "1", torch.zeros(1, 3, dtype=torch.float64))
+    data = problem(num_outputs=classes)._replace(mask=torch.arange(12) < 9)
+    assert task.head_is_linear
+    known = head_descent(task, task.initial, data.x, data, 3, 0.7)
+    task.head_is_linear = False
+    derived = head_descent(task, task.initial, data.x, data, 3, 0.7)
+    torch.testing.assert_close(known, derived, **CLOSE)
+    assert classes == 1 or not torch.equal(known["1.weight"], task.initial["1.weight"])
+
+
 # -- Adam
 
 

@@ -407,3 +407,32 @@ def test_a_drawn_head_depends_on_its_seed_and_size_only() -> None:
         task.module({**task.initial, **heads[-1]})
         assert torch.equal(torch.random.get_rng_state(), before)
     assert torch.equal(heads[0]["1.weight"], heads[1]["1.weight"])
+
+
+# -- what an engine must know
+
+
+@pytest.mark.parametrize(
+    ("layers", "is_random", "mixes"),
+    [
+        ([nn.Linear(3, 6), nn.ReLU()], False, False),
+        ([nn.Linear(3, 6), nn.Dropout(0.5)], True, False),
+        ([nn.Linear(3, 6), nn.Dropout(0.0)], False, False),
+        ([nn.Linear(3, 6), nn.BatchNorm1d(6)], False, True),
+        ([nn.Linear(3, 6), nn.LayerNorm(6)], False, False),
+    ],
+)
+@pytest.mark.parametrize("first", [torch.zeros(1, 3), torch.rand(1, 3, generator=torch.Generator().manual_seed(0))])
+def test_it_is_found_out_whether_a_pass_is_random_and_whether_it_mixes(
+    layers: list[nn.Module], is_random: bool, mixes: bool, first: Tensor
+) -> None:
+    """Also where the first example is blank."""
+    torch.manual_seed(0)
+    task = Task(nn.Sequential(*layers, nn.Linear(6, 2)), str(len(layers)), first)
+    assert (task.is_random, task.mixes_examples) == (is_random, mixes)
+
+
+def test_convolutions_are_seen() -> None:
+    net = nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 1), nn.Flatten(), nn.Linear(8, 2))
+    assert Task(net, "3", torch.zeros(1, 4)).has_convolutions
+    assert not Task(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), "1", torch.zeros(1, 4)).has_convolutions

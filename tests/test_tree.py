@@ -4,7 +4,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.tree import Tree, descend, displacement, is_finite, num_bytes, pick, shift
+from coterie.tree import (
+    Tree,
+    descend,
+    displacement,
+    finite_rows,
+    is_finite,
+    like,
+    num_bytes,
+    pick,
+    shift,
+    stack,
+    unstack,
+)
 
 EXACT = {"rtol": 0.0, "atol": 0.0}
 
@@ -95,3 +107,30 @@ def test_num_bytes_counts_elements_by_their_own_width() -> None:
     assert num_bytes(mixed) == 15 * 4 + 2 * 8 + 8 + 7
     assert num_bytes({}) == 0
     assert num_bytes({"view": torch.zeros(100)[:3]}) == 12
+
+
+def test_unstack_is_the_reverse_of_stack() -> None:
+    trees = [{"a": torch.tensor([1.0, i]), "b": torch.tensor(i)} for i in range(3)]
+    stacked = stack(trees)
+    assert stacked["a"].shape == (3, 2)
+    again = unstack(stacked, 3)
+    assert all(torch.equal(tree[name], back[name]) for tree, back in zip(trees, again, strict=True) for name in tree)
+    assert unstack({}, 2) == [{}, {}]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_one_bad_number_spoils_its_own_row_only(bad: float) -> None:
+    values = torch.zeros(3, 2, 2)
+    values[1, 1, 0] = bad
+    tree = {"a": values, "b": torch.zeros(3), "n": torch.arange(3)}
+    assert finite_rows(tree, 3).tolist() == [True, False, True]
+    assert finite_rows({}, 2).tolist() == [True, True]
+
+
+def test_like_copies_values_into_the_pattern_s_layout() -> None:
+    pattern = {"w": torch.zeros(2, 3, 4, 4, dtype=torch.float64).to(memory_format=torch.channels_last)}
+    values = {"w": torch.rand(2, 3, 4, 4, dtype=torch.float64)}
+    copied = like(pattern, values)
+    assert torch.equal(copied["w"], values["w"])
+    assert copied["w"].stride() == pattern["w"].stride() != values["w"].stride()
+    assert pattern["w"].sum() == 0

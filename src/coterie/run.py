@@ -16,7 +16,7 @@ from coterie.evaluate import Scores
 from coterie.federation import Federation
 from coterie.method import Client, Tree
 from coterie.recipe import Recipe
-from coterie.summary import protocol, totals, with_last10
+from coterie.summary import protocol, totals, which, with_last10
 
 
 class Run:
@@ -103,7 +103,8 @@ class Run:
         simulation, setup = self._simulation, self._setup
         none = Scores.of({})
         final = self.history[-1]["eval"] if self.history else simulation.measured(self._evaluation, none)
-        existing, new = len(self.federation.existing), len(self.federation.new)
+        existing = which(len(self._evaluation.as_is.clients), len(self.federation.existing))
+        new = which(len(self._evaluation.before.clients), len(self.federation.new))
         return {
             "method": registry.name_of("methods", setup.method),
             "engine": registry.name_of("engine", simulation.engine),

@@ -26,18 +26,25 @@ def with_last10(final: dict[str, Any], history: list[Record]) -> dict[str, Any]:
     }
 
 
-def protocol(labels: str, adapt_steps: int, rounds: int, num_existing: int, num_new: int) -> str:
+def protocol(labels: str, adapt_steps: int, rounds: int, existing: str, new: str) -> str:
     """A sentence that says which clients, which model, before or after adaptation, which split, which round."""
     space = (
         "its own classes" if labels == "local" else "the union of all classes (restricted_mean: its own classes only)"
     )
     return (
         f"Accuracy on each client's own test split after round {rounds}, over {space}, unweighted mean over clients: "
-        f"existing.as_is and existing.adapted are all {num_existing} clients of the training, with the personal part "
+        f"existing.as_is and existing.adapted are {existing} of the training, with the personal part "
         f"as last stored and after {adapt_steps} local adaptation steps on their training split; existing.participants "
         "are the last round's cohort right after its local update, before aggregation; new.before and new.after are "
-        f"{num_new} clients held out of the training, before and after {adapt_steps} such steps."
+        f"{new} held out of the training, before and after {adapt_steps} such steps."
     )
+
+
+def which(evaluated: int, there_are: int) -> str:
+    """Words for protocol."""
+    if evaluated < there_are:
+        return f"a random sample of {evaluated:,} of the {there_are:,} clients"
+    return f"all {there_are:,} clients"
 
 
 def _mean(values: list[float | None]) -> float | None:

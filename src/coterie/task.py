@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp
 
-from coterie.errors import UserError
 from coterie.counting import CountBytes, CountFlops
+from coterie.errors import UserError
 from coterie.streams import torch_seeded
 from coterie.tree import Tree, pick
 
@@ -167,7 +167,7 @@ class Task:
 
     @cached_property
     def example_bytes(self) -> int:
-        """What one example occupies while it passes through the model: all that the operations on it make."""
+        """What one example occupies while it passes through the model: itself, and all that is made of it."""
         counts: list[int] = []
         for size in (2, 4):
             with CountBytes() as counted:

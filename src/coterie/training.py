@@ -23,7 +23,7 @@ from coterie.models.own import Own
 from coterie.recipe import EngineSettings, Recipe
 from coterie.report.page import page
 from coterie.run import Run
-from coterie.tree import digest
+from coterie.tree import digest, like
 
 logger = logging.getLogger("coterie")
 
@@ -145,10 +145,8 @@ class Training:
             raise UserError(f"{folder.checkpoints} is gone; start the run anew in another folder")
         simulation.history = folder.rewind(index)
         if trees:
-            device = simulation.setup.federation.x.device
-            simulation.shared, simulation.memory = (
-                {name: value.to(device) for name, value in trees[part].items()} for part in ("shared", "memory")
-            )
+            simulation.shared = like(simulation.shared, trees["shared"])
+            simulation.memory = like(simulation.memory, trees["memory"])
 
 
 def prepare(recipe: Recipe, federation: Federation) -> Simulation:
@@ -163,7 +161,8 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
     labels = recipe.method.labels if recipe.model.labels == "auto" else recipe.model.labels
     outputs = len(federation.labels) if labels == "global" else int(federation.classes.lengths().max())
     with streams.torch_seeded(streams.key(recipe.run.seed, "model")):
-        net = recipe.model.build(tuple(federation.x.shape[1:]), outputs).to(device, dtype)
+        net = recipe.model.build(tuple(federation.x.shape[1:]), outputs)
+    net = net.to(device, dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload] # for convolutions
     task = Task(net, recipe.model.head, federation.x[:1], recipe.model.buffers, recipe.model.head_init)
     if task.num_outputs < outputs:
         raise UserError(f"the model has {task.num_outputs} outputs, the labels need {outputs}")

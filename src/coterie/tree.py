@@ -63,6 +63,11 @@ def finite_rows(tree: Mapping[str, Tensor], size: int) -> Tensor:
     return finite
 
 
+def like(pattern: Tree, values: Mapping[str, Tensor]) -> Tree:
+    """The values, laid out in memory as those of the pattern, on its devices: products then round in the same way."""
+    return {name: torch.empty_like(own).copy_(values[name]) for name, own in pattern.items()}
+
+
 def is_finite(tree: Mapping[str, Tensor]) -> bool:
     return all(bool(torch.isfinite(value).all()) for value in tree.values())
 

@@ -125,3 +125,16 @@ def test_dropout_is_drawn_from_the_clients_own_streams():
         torch.manual_seed(disturbance)
         runs.append(train(ref.federation(), model=net, head="2", method=FedAvg(tau=3), rounds=2, clients_per_round=2))
     ref.assert_same(runs[0].shared, ref.arrays(runs[1].shared), 0)
+
+
+def test_a_sample_of_clients_is_evaluated_where_asked_and_the_protocol_says_so():
+    federation = ref.federation(sizes=(5, 3, 8, 6, 7, 9, 4, 5), new=3)
+    options = {"method": PFLEGO(tau=2), "rounds": 4, "eval_every": 2}
+    sampled, whole = train(federation, eval_clients=2, **options), train(federation, **options)
+    ref.assert_same(sampled.shared, ref.arrays(whole.shared), 0)
+    rows = {row["client"]: row for row in whole.clients()}
+    assert [row["role"] for row in sampled.clients()] == ["existing"] * 2 + ["new"] * 2
+    assert all(row == rows[row["client"]] for row in sampled.clients())
+    assert "a random sample of 2 of the 5 clients of the training" in sampled.summary["protocol"]
+    assert "a random sample of 2 of the 3 clients held out" in sampled.summary["protocol"]
+    assert "all 5 clients of the training" in whole.summary["protocol"]

@@ -194,11 +194,22 @@ def test_the_store_goes_on_as_before_until_the_checkpoint_stands(tmp_path: Path)
 
 def test_states_can_be_read_when_the_folder_is_gone(tmp_path: Path) -> None:
     kept = new_store()
-    kept[1] = {"w": torch.ones(2)}
+    for client, tree in TREES.items():
+        kept[client] = tree
     checkpoint(kept, tmp_path / "run")
     shutil.rmtree(tmp_path / "run")
-    for _ in range(5):
-        assert_same(kept[1], {"w": torch.ones(2)})
+    for client, tree in TREES.items():
+        assert_same(kept[client], tree)
+
+
+def test_a_file_cut_short_under_a_run_is_not_read_as_something_else(tmp_path: Path) -> None:
+    kept = new_store()
+    kept[1] = {"w": torch.ones(2)}
+    checkpoint(kept, tmp_path)
+    (path,) = tmp_path.iterdir()
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(OSError, match="cut short"):
+        kept[1]
 
 
 CLIENTS = st.integers(0, 5)

@@ -30,7 +30,7 @@ class WeightedSum(Total):
 
     def add_sum(self, weight: float, summed: Tree) -> None:
         self._weight += weight
-        self._total = {name: self._total[name] + value if self._total else value for name, value in summed.items()}
+        self._total |= {name: self._total[name] + value if self._total else value for name, value in summed.items()}
 
     def merge(self, other: Self) -> None:
         self.add_sum(other._weight, other._total)

@@ -56,7 +56,7 @@ class Fused(Vmap):
 
     def _fitting(self, setup: Setup, clients: Sequence[int]) -> Iterator[slice]:
         """Runs of clients whose examples fit into the memory together."""
-        limit = self.memory * 1e9 / (setup.task.example_bytes + num_bytes({"x": setup.federation.x[:1]}))
+        limit = self.memory * 1e9 / setup.task.example_bytes
         start, filled = 0, 0
         for place, size in enumerate(setup.federation.sizes()[list(clients)].tolist()):
             if filled + size > limit and place > start:

@@ -165,18 +165,18 @@ class Segment:
     def __getitem__(self, row: int) -> Tree:
         """By way of plain reads: all that was ever read through a map would count as memory of the process."""
         group = self._groups[bisect_right(self._first_rows, row) - 1]
-        tree = {column.name: torch.empty(column.shape, dtype=column.dtype) for column in group.columns}
-        places = [begin + (row - group.first_row) * column.num_bytes for column, begin in group.columns.items()]
+        columns = [column for column in group.columns if column.name != CLIENTS]
+        places = [group.columns[column] + (row - group.first_row) * column.num_bytes for column in columns]
+        tree = {column.name: torch.empty(column.shape, dtype=column.dtype) for column in columns}
         try:
             with self.path.open("rb", buffering=0) as file:
-                for value, place in zip(tree.values(), places, strict=True):
+                for place, value in zip(places, tree.values(), strict=True):
                     file.seek(place)
                     if file.readinto(_raw(value)) != value.nbytes:
                         raise OSError(f"{self.path} was cut short while the run was using it")
         except FileNotFoundError:
-            for value, place in zip(tree.values(), places, strict=True):
-                value.copy_(self._map[place : place + value.nbytes].clone().view(value.dtype).reshape(value.shape))
-        del tree[CLIENTS]
+            for place, value in zip(places, tree.values(), strict=True):
+                _raw(value)[:] = self._map[place : place + value.nbytes].numpy().data
         return tree
 
     def clients(self) -> Rows:
