@@ -1,5 +1,6 @@
 """What training costs the clients, counted so that nothing but the seconds depends on the engine or the machine."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -28,14 +29,16 @@ class Cost:
 
 def local_work(setup: Setup, cohort: Sequence[int], rnd: Round) -> Cost:
     """The cohort's computation."""
-    total, sizes = Cost(), setup.federation.sizes()
-    for client in cohort:
-        passes = setup.method.passes(int(sizes[client]), rnd)
-        each = setup.task.flops(setup.num_outputs(client))
-        flops = passes.batch * (
+    flops, forwards, backwards = 0, 0, 0
+    sizes = setup.federation.sizes()[list(cohort)].tolist()
+    for (size, outputs), clients in Counter(zip(sizes, map(setup.num_outputs, cohort), strict=True)).items():
+        passes, each = setup.method.passes(size, rnd), setup.task.flops(outputs)
+        operations = passes.batch * (
             passes.body_forwards * each.body_forward
             + passes.body_backwards * each.body_backward
             + passes.head_steps * each.head_step
         )
-        total += Cost(flops=round(flops), body_forwards=passes.body_forwards, body_backwards=passes.body_backwards)
-    return total
+        flops += clients * round(operations)
+        forwards += clients * passes.body_forwards
+        backwards += clients * passes.body_backwards
+    return Cost(flops=flops, body_forwards=forwards, body_backwards=backwards)
