@@ -15,7 +15,7 @@ check: .venv/ready
 	$(BIN)/mypy
 
 bench: .venv/ready
-	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/coterie bench --out benchmarks/results
 
 clean:
 	rm -rf .venv

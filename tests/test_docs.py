@@ -35,5 +35,5 @@ def test_commands_in_the_readme_exist():
 
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
     text = (ROOT / "README.md").read_text()
-    assert {"run", "methods", "datasets", "partitions", "models", "recipes"} == commands
+    assert {"run", "bench", "methods", "datasets", "partitions", "models", "recipes"} == commands
     assert set(re.findall(r"coterie ([a-z]+)", text)) <= commands

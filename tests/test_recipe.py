@@ -68,7 +68,15 @@ def test_every_default_is_spelled_out() -> None:
     assert tree["model"].items() >= {"name": "mlp", "hidden": [200], "buffers": "average"}.items()
     assert tree["run"].items() >= {"rounds": 200, "clients_per_round": 4, "participation": "fixed", "seed": 0}.items()
     assert "probability" not in tree["run"]  # TOML has no null
-    assert tree["engine"] == {"kind": "auto", "dtype": "float32", "device": "auto", "threads": 0, "memory": 2.0}
+    assert tree["engine"] == {
+        "kind": "auto",
+        "dtype": "float32",
+        "device": "auto",
+        "threads": 0,
+        "memory": 2.0,
+        "address": "",
+        "workers": 0,
+    }
 
 
 @pytest.mark.parametrize(

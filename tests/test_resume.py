@@ -9,9 +9,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+import coterie
 from coterie.engine.checkpoint import load_checkpoint
 from coterie.engine.store import PersonalStore
 
@@ -127,6 +129,20 @@ def test_a_damaged_checkpoint_and_a_half_written_line(undisturbed, tmp_path):
     done = subprocess.run([*RUN, "--resume", folder], check=True, capture_output=True, text=True, timeout=120)
     assert "is damaged" in done.stderr
     assert finished(folder) == undisturbed
+
+
+def test_equal_runs_have_equal_checkpoints(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {f"c{i}": (rng.normal(size=(6, 4)), np.arange(6) % 2, np.zeros((1, 4)), [0]) for i in range(8)}
+    for name in ("one", "two"):
+        federation = coterie.Federation.from_arrays(arrays)
+        coterie.train(federation, rounds=6, clients_per_round=3, checkpoint_every=1, eval_every=6, out=tmp_path / name)
+
+    def files(folder: Path) -> dict[Path, bytes]:
+        return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    assert len(files(tmp_path / "one" / "checkpoint")) > 8
+    assert files(tmp_path / "one" / "checkpoint") == files(tmp_path / "two" / "checkpoint")
 
 
 def test_one_folder_one_process(tmp_path):

@@ -1,7 +1,6 @@
 """What is measured: existing users as they are and adapted, new users before and after. Never writes to the store."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,16 +80,13 @@ def statistics(scores: Scores, sizes: Floats) -> dict[str, Any]:
 def _both(
     engine: Engine, setup: Setup, shared: Tree, store: PersonalStore, steps: int, clients: Sequence[int]
 ) -> tuple[Scores, Scores]:
-    """As they are, and adapted: scored as they come out, so that no two groups of adapted models are in memory."""
+    """As they are, and adapted."""
     plain: dict[int, Tree] = {}
     adapted: dict[int, Tree] = {}
-    work = partial(client.adapt, steps=steps)
     for some in _parts(clients):
         personal = [store[i] for i in some]
         plain |= engine.answers(setup, client.score, shared, some, personal, split="test")
-        for group in engine.each_client(setup, work, shared, some, personal, split="train"):
-            who = [some[place] for place in group.places]
-            adapted |= engine.answers(setup, client.score, shared, who, group.rows(), split="test")
+        adapted |= engine.adapted_scores(setup, shared, some, personal, steps)
     return Scores.of(plain), Scores.of(adapted)
 
 

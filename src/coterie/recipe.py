@@ -69,6 +69,10 @@ class EngineSettings:
     """Threads of one operation on the CPU; 0 leaves it to PyTorch. On a busy machine 1 is often fastest."""
     memory: Gigabytes = 2.0
     """Gigabytes that the clients which are computed at once may take; who does not fit waits for the next turn."""
+    address: str = ""
+    """Of the Ray cluster: "auto" is the one that runs on this machine, "" a new one, of this machine alone."""
+    workers: Size = 0
+    """Of the Ray cluster, each with `threads` (at least one) and `memory` of its own; 0 is all that it has CPUs for."""
 
 
 PLAIN = {"run": RunSettings, "eval": EvalSettings, "engine": EngineSettings}

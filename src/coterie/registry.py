@@ -27,6 +27,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "engine": {
         "fused": "coterie.engine.fused:Fused",
         "loop": "coterie.engine.loop:Loop",
+        "ray": "coterie.engine.ray:Ray",
         "vmap": "coterie.engine.vmap:Vmap",
     },
 }

@@ -108,7 +108,7 @@ class Task:
             for part in head.modules():
                 if callable(reset := getattr(part, "reset_parameters", None)):
                     reset()
-            drawn = {self._prefix + name: value.detach() for name, value in head.named_parameters()}
+            drawn = {self._prefix + name: value.detach().clone() for name, value in head.named_parameters()}
             if self._head_init == "uniform":
                 drawn = {name: torch.rand_like(value) for name, value in drawn.items()}
         return pick(drawn, self.head)
@@ -144,7 +144,7 @@ class Task:
         module = copy.deepcopy(self._eval_body)
         if self._last is not None:
             outputs = params[self._prefix + f"{self._last}.weight".lstrip(".")].shape[0]
-            module.set_submodule(self._prefix.removesuffix("."), self._sized_head(outputs).eval())
+            module.set_submodule(self._prefix.removesuffix("."), copy.deepcopy(self._sized_head(outputs)).eval())
         module.load_state_dict(pick(params, self.body + self.head + self.buffers), strict=False)
         return module
 
@@ -208,8 +208,10 @@ class Task:
         buffers = {name: params[name].clone() for name in self.buffers}  # a module updates its buffers in place
         return functional_call(self._body, self._of_body({**params, **buffers}), (x,)), buffers
 
+    @lru_cache(maxsize=1024)  # noqa: B019
     def _sized_head(self, num_outputs: int) -> nn.Module:
-        with torch_seeded(0):  # its values are not used; the caller's generator stays as it was
+        """A head of that size; its values mean nothing."""
+        with torch_seeded(0):
             return with_outputs(self._head, num_outputs)
 
     def _of_body(self, params: Tree) -> Tree:

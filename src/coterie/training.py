@@ -127,6 +127,7 @@ class Training:
         finally:
             if self._folder:
                 self._folder.close()
+            engine.close()
 
     def _write(self, record: Record, checkpoint: bool) -> None:
         if self._folder is None:
@@ -187,6 +188,7 @@ def _engine(settings: EngineSettings, setup: Setup) -> tuple[Engine, str]:
     engine: Engine = cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
     if why_not := engine.unfit(setup):
         raise UserError(f'engine.kind = "{settings.kind}" cannot do this: {why_not}; use "auto"')
+    engine.open(setup)
     return engine, "as asked"
 
 

@@ -10,9 +10,9 @@ from torch import nn
 import reference as ref
 from coterie import Federation, registry
 from coterie.cost import local_work
+from coterie.counting import CountFlops
 from coterie.engine.setup import Setup
 from coterie.engine.store import PersonalStore
-from coterie.counting import CountFlops
 from coterie.models.mlp import MLP
 from coterie.models.own import Own
 from coterie.run import Run

@@ -19,7 +19,12 @@ ROOMS = {
     "report": set(),
     "benchmarks": CONTRACT | {"engine", "evaluate", "federation", "recipe", "report", "training"},
 }
-ONLY_IN = {"flwr": "engine/flower*.py", "ray": "engine/ray*.py", "typer": "cli.py", "plotly": "report/*.py"}
+ONLY_IN = {
+    "flwr": ("engine/flower*.py", "benchmarks/peers*.py"),
+    "ray": ("engine/ray*.py",),
+    "typer": ("cli.py",),
+    "plotly": ("report/*.py",),
+}
 
 
 def imports(file: Path) -> set[str]:
@@ -63,7 +68,7 @@ def test_methods_do_not_know_each_other():
 def test_a_library_stays_where_it_belongs(library, where):
     for file in files():
         if library in {name.split(".")[0] for name in imports(file)}:
-            assert file.relative_to(ROOT).match(where), f"{file} imports {library}"
+            assert any(map(file.relative_to(ROOT).match, where)), f"{file} imports {library}"
 
 
 def test_the_import_finder_finds(tmp_path):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from coterie.engine import checkpoint, store
 from coterie.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
@@ -113,6 +114,20 @@ def test_the_last_two_are_kept_and_the_newest_is_loaded(tmp_path: Path) -> None:
     assert names(tmp_path) == ["personal", "round-000010", "round-000100"]
     assert {*(tmp_path / "personal").iterdir()} == {own_segment(tmp_path, 10), own_segment(tmp_path, 100)}
     assert_loads(tmp_path, 100)
+
+
+def test_a_checkpoint_writes_what_is_new_and_leaves_what_is_there(tmp_path: Path) -> None:
+    personal = new_store()
+    personal[3] = {"h": torch.ones(2)}
+    save_checkpoint(tmp_path, 5, {}, personal, FACTS)
+    first = own_segment(tmp_path, 5)
+    before = first.stat()
+    personal[4] = {"h": torch.zeros(2)}
+    save_checkpoint(tmp_path, 10, {}, personal, FACTS)
+    second = own_segment(tmp_path, 10)
+    assert {*(tmp_path / "personal").iterdir()} == {first, second}
+    assert (first.stat().st_ino, first.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert load_file(second)["0/"].tolist() == [4]
 
 
 def test_rounds_are_ordered_as_numbers(tmp_path: Path) -> None:

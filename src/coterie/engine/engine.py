@@ -56,6 +56,12 @@ class Engine(ABC):
         """Why this engine cannot do the work, if it cannot."""
         return None
 
+    def open(self, setup: Setup) -> None:  # noqa: B027
+        """Get ready. What must be there and is not is found now, before any work."""
+
+    def close(self) -> None:  # noqa: B027
+        """End whatever was started."""
+
     @abstractmethod
     def each_client(
         self,
@@ -117,6 +123,17 @@ class Engine(ABC):
         for group in self.each_client(setup, function, shared, clients, *states, split=split):
             found |= dict(zip([clients[place] for place in group.places], group.rows(), strict=True))
         return found
+
+    def adapted_scores(
+        self, setup: Setup, shared: Tree, clients: Sequence[int], personal: Sequence[Tree], steps: int
+    ) -> dict[int, Tree]:
+        """`client.score` after adaptation; as they come out, so that no two groups of adapted models are in memory."""
+        scores: dict[int, Tree] = {}
+        work = partial(client.adapt, steps=steps)
+        for group in self.each_client(setup, work, shared, clients, personal, split="train"):
+            who = [clients[place] for place in group.places]
+            scores |= self.answers(setup, client.score, shared, who, group.rows(), split="test")
+        return scores
 
 
 def _only(group: Group, chosen: Tensor) -> Group:

@@ -91,25 +91,24 @@ def write_segment(folder: Path, blocks: Iterable[Block]) -> "Segment":
     groups: dict[Kind, list[Block]] = {}
     for block in blocks:
         groups.setdefault(block.kind, []).append(block)
-    columns = [(f"{i}/{column.name}", column) for i, kind in enumerate(groups) for column in kind]
-    members = [blocks for kind, blocks in groups.items() for _ in kind]
-    # Wide types first: the format allows no gaps, and some readers need aligned tensors.
-    order = sorted(range(len(columns)), key=lambda i: -columns[i][1].dtype.itemsize)
-    entries: list[dict[str, Any]] = [{}] * len(columns)
+    columns = [
+        (f"{i}/{column.name}", column, members) for i, (kind, members) in enumerate(groups.items()) for column in kind
+    ]
+    entries: dict[str, dict[str, Any]] = {}
     end = 0
-    for i in order:
-        column, num_rows = columns[i][1], sum(block.num_rows for block in members[i])
-        start, end = end, end + num_rows * column.num_bytes
+    for key, column, members in columns:
+        num_rows = sum(block.num_rows for block in members)
+        begin, end = end, end + num_rows * column.num_bytes
         shape = [num_rows, *column.shape]
-        entries[i] = {"dtype": CODES[column.dtype], "shape": shape, "data_offsets": [start, end]}
-    header = json.dumps({key: entry for (key, _), entry in zip(columns, entries, strict=True)}).encode()
+        entries[key] = {"dtype": CODES[column.dtype], "shape": shape, "data_offsets": [begin, end]}
+    header = json.dumps(entries).encode()
     header += b" " * (-len(header) % 8)
 
     def content() -> Iterator[bytes | memoryview]:
         yield len(header).to_bytes(8, "little") + header
-        for i in order:
-            for block in members[i]:
-                yield from block.read(columns[i][1])
+        for _, column, members in columns:
+            for block in members:
+                yield from block.read(column)
 
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / ".partial"
