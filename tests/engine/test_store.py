@@ -155,11 +155,14 @@ def test_a_transposed_tensor_is_kept_as_it_looks(tmp_path: Path) -> None:
 
 
 class TestWithoutPersonalState:
-    def test_nothing_is_kept_or_written(self, tmp_path: Path) -> None:
-        kept = new_store(create=nothing)
-        kept[1] = {}
+    def test_nothing_is_kept_or_written_or_made(self, tmp_path: Path) -> None:
+        made: list[int] = []
+        kept = new_store(create=lambda client: made.append(client) or {})
+        for client in range(50):
+            kept[client] = {}
         checkpoint(kept, tmp_path)
         assert sizes(tmp_path) == {}
+        assert len(made) == 1
         assert kept[1] == {}
 
     def test_a_state_that_became_empty_is_not_made_anew(self, tmp_path: Path) -> None:
@@ -181,15 +184,19 @@ class TestWithoutPersonalState:
 
 
 def test_the_store_goes_on_as_before_until_the_checkpoint_stands(tmp_path: Path) -> None:
+    """Even where the one that failed has moved states, as it does when most of a segment is dead."""
     kept = new_store()
-    kept[1] = {"w": torch.ones(2)}
+    for client in range(10):
+        kept[client] = {"w": torch.tensor(client)}
     checkpoint(kept, tmp_path)
-    kept[1] = {"w": torch.zeros(2)}
-    kept.write(tmp_path / "lost")
+    for client in range(4, 10):
+        kept[client] = {"w": torch.tensor(client + 100)}
+    assert len(kept.write(tmp_path / "lost").segments) == 1
     shutil.rmtree(tmp_path / "lost")
-    assert_same(kept[1], {"w": torch.zeros(2)})
+    assert [kept[client]["w"].item() for client in range(10)] == [0, 1, 2, 3, 104, 105, 106, 107, 108, 109]
     checkpoint(kept, tmp_path)
-    assert_same(reopened(kept, tmp_path)[1], {"w": torch.zeros(2)})
+    again = reopened(kept, tmp_path)
+    assert [again[client]["w"].item() for client in range(10)] == [0, 1, 2, 3, 104, 105, 106, 107, 108, 109]
 
 
 def test_states_can_be_read_when_the_folder_is_gone(tmp_path: Path) -> None:
@@ -212,16 +219,13 @@ def test_a_file_cut_short_under_a_run_is_not_read_as_something_else(tmp_path: Pa
         kept[1]
 
 
-CLIENTS = st.integers(0, 5)
-OPERATIONS = st.one_of(
-    st.tuples(st.just("put"), CLIENTS, st.sampled_from(["head", "wide", "scalar", "empty"])),
-    st.just(("checkpoint",)),
-    st.just(("resume",)),
-)
+COHORTS = st.lists(st.integers(0, 7), min_size=1, max_size=5)
+PUT = st.tuples(st.just("put"), COHORTS, st.sampled_from(["head", "head", "wide", "scalar", "empty"]))
+OPERATIONS = st.one_of(PUT, PUT, st.just(("checkpoint",)), st.just(("checkpoint",)), st.just(("resume",)))
 
 
 def tree_of(kind: str, stamp: int) -> Tree:
-    """Different at every step, so that an older state can be told from a newer one."""
+    """Different at every put, so that an older state can be told from a newer one."""
     match kind:
         case "head":
             return {"w": torch.full((2, 3), float(stamp)), "b": torch.tensor([stamp], dtype=torch.int64)}
@@ -232,8 +236,8 @@ def tree_of(kind: str, stamp: int) -> Tree:
     return {}
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(OPERATIONS, max_size=60), st.sampled_from([2, 3, 16]), st.sampled_from([1, 40, 2**22]))
+@settings(max_examples=100, deadline=None)
+@given(st.lists(OPERATIONS, min_size=10, max_size=50), st.sampled_from([2, 3, 16]), st.sampled_from([1, 40]))
 def test_it_is_a_dict_that_forgets_what_came_after_the_last_checkpoint(operations, fan, chunk):
     with (
         tempfile.TemporaryDirectory() as name,
@@ -242,22 +246,23 @@ def test_it_is_a_dict_that_forgets_what_came_after_the_last_checkpoint(operation
         patch.object(os, "fsync", lambda descriptor: None),
     ):
         folder = Path(name)
-        kept, model, saved = new_store(6), {}, {}
+        kept, model, saved = new_store(8), {}, {}
         index = 0
         for step, (operation, *arguments) in enumerate(operations):
             if operation == "put":
-                client, kind = arguments
-                model[client] = tree_of(kind, step)
-                kept[client] = model[client]
+                cohort, kind = arguments
+                for place, client in enumerate(cohort):
+                    model[client] = tree_of(kind, 10 * step + place)
+                    kept[client] = model[client]
             elif operation == "checkpoint":
                 index += 1
                 save_checkpoint(folder, index, {"shared": {}}, kept, {})
                 saved = dict(model)
                 assert_disk_is_bounded(folder, index, model)
             else:
-                kept, model = new_store(6), dict(saved)
+                kept, model = new_store(8), dict(saved)
                 assert load_checkpoint(folder, kept, {})[0] == index
-            for client in range(6):
+            for client in range(8):
                 assert_same(kept[client], model.get(client, born(client)))
 
 

@@ -10,6 +10,7 @@ was put since the one before, as one new segment, and nothing else, but for two 
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,8 +68,8 @@ class PersonalStore:
         return {name: value.to(self._device) for name, value in segments[place[client]][int(row[client])].items()}
 
     def __setitem__(self, client: int, personal: Tree) -> None:
-        if not personal and self._is_unvisited(client) and not self._create(client):
-            return  # a method without personal state leaves nothing to be kept
+        if not personal and self._is_unvisited(client) and self._starts_empty:
+            return
         self._fresh[client] = {
             name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in personal.items()
         }
@@ -103,6 +104,11 @@ class PersonalStore:
         for segment in segments:
             layout.append(segment)
         self.adopt(layout)
+
+    @cached_property
+    def _starts_empty(self) -> bool:
+        """Whether a client of which nothing is kept has an empty tree: a method gives something to all, or to none."""
+        return not self._create(0)
 
     def _is_unvisited(self, client: int) -> bool:
         return client not in self._fresh and self._layout.place[client] == NOWHERE
