@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value
+from torch.nn.functional import embedding
 
 from coterie.streams import bits
 from coterie.task import Data, Task
@@ -27,7 +28,8 @@ def minibatch(data: Data, size: int, step: int) -> Data:
     order = torch.where(data.mask, rank, torch.iinfo(torch.int64).max).argsort()
     place = (step % epoch_steps) * size + torch.arange(size, device=n.device)
     chosen = order[place % n]
-    return data._replace(x=data.x[chosen], y=data.y[chosen], mask=place < n)
+    x = embedding(chosen, data.x.flatten(1)).reshape(size, *data.x.shape[1:])  # data.x[chosen], but quick under vmap
+    return data._replace(x=x, y=data.y[chosen], mask=place < n)
 
 
 def local_sgd(

@@ -64,7 +64,7 @@ class PersonalStore:
             return {name: value.to(self._device, copy=True) for name, value in self._fresh[client].items()}
         segments, place, row = self._layout
         if place[client] == NOWHERE:
-            return self._create(client)
+            return {} if self._starts_empty else self._create(client)
         return {name: value.to(self._device) for name, value in segments[place[client]][int(row[client])].items()}
 
     def __setitem__(self, client: int, personal: Tree) -> None:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -64,12 +64,14 @@ class Vmap(Engine):
 def groups(setup: Setup, sizes: Sequence[int], states: Sequence[Sequence[Tree]]) -> list[list[int]]:
     """Places of clients that can be stacked: trees of one shape, and sizes that differ by a half at most."""
     alike: dict[Any, list[int]] = defaultdict(list)
+    exactly = setup.task.mixes_examples
     for place, size in enumerate(sizes):
-        shapes = [(name, value.shape) for kind in states for name, value in kind[place].items()]
-        alike[(size if setup.task.mixes_examples else half_octave(size), *shapes)].append(place)
+        shapes = tuple((name, value.shape) for kind in states for name, value in kind[place].items())
+        alike[size if exactly else half_octave(size), shapes].append(place)
     return list(alike.values())
 
 
+@cache
 def half_octave(size: int) -> int:
     """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: few groups, and never more than a third of padding."""
     power = 1 << max(size - 1, 0).bit_length()
