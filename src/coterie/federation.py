@@ -202,7 +202,7 @@ class Federation:
         classes = torch.zeros(len(picked), width + 1, dtype=torch.bool)
         classes.scatter_(1, torch.where(owned, own, width), value=True)
         return Data(
-            self.x[rows.to(device)],
+            self.x.index_select(0, rows.flatten().to(device)).reshape(*rows.shape, *self.x.shape[1:]),
             y,
             mask.to(device),
             classes[:, :-1].to(device),

@@ -12,6 +12,7 @@ from coterie import registry, streams
 from coterie.engine.checkpoint import load_checkpoint, save_checkpoint
 from coterie.engine.choose import choose
 from coterie.engine.engine import Engine
+from coterie.engine.machine import settle
 from coterie.engine.setup import Setup
 from coterie.engine.simulate import Record, Simulation
 from coterie.errors import UserError
@@ -180,8 +181,7 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
 
 
 def _engine(settings: EngineSettings, setup: Setup) -> tuple[Engine, str]:
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
+    settle(settings.threads)
     if settings.kind == "auto":
         return choose(setup, settings.memory)
     cls = registry.load("engine", settings.kind)

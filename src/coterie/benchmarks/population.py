@@ -27,8 +27,8 @@ POPULATIONS = (1_000, 10_000, 100_000, 1_000_000)
 COHORT, EXAMPLES, FEATURES, HIDDEN, CLASSES, POOL = 100, 20, 64, 32, 10, 100_000
 VARIANTS: dict[str, tuple[dict[str, Any], bool]] = {
     "FedAvg": ({"name": "fedavg", "tau": 5, "batch_size": 4}, False),
-    "PFLEGO": ({"name": "pflego", "tau": 5}, False),
-    "PFLEGO, run folder": ({"name": "pflego", "tau": 5}, True),
+    "PFLEGO": ({"name": "pflego", "tau": 50}, False),
+    "PFLEGO, run folder": ({"name": "pflego", "tau": 50}, True),
 }
 
 

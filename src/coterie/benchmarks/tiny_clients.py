@@ -1,8 +1,8 @@
 """B: many tiny clients, where the time goes into everything but arithmetic.
 
 FedAvg with 1,000 clients a round, each with 20 examples of 64 features, a network 64-32-10, 5 steps of batch 4. The
-ideal is the same arithmetic written by hand for all clients together: batched products, gradients on paper, the batches
-lying ready. It gives Coterie's result (a test says so) and does nothing else.
+ideal is the same arithmetic written by hand for all clients together: batched products, gradients on paper, batches
+drawn beforehand. It gives Coterie's result (a test says so) and does nothing else.
 """
 
 from typing import NamedTuple
@@ -64,7 +64,8 @@ def federation(clients: int) -> Federation:
 class HandBatched(NamedTuple):
     """FedAvg on a network of two layers, by hand. C clients, B examples, M features, H hidden units, K classes."""
 
-    x: list[Tensor]  # for each step: (C, B, M)
+    pool: Tensor  # (all examples, M)
+    rows: list[Tensor]  # for each step: (C, B), which examples
     answers: list[Tensor]  # (C, B, K), one-hot
     weights: Tensor  # (C,), with sum one
 
@@ -72,17 +73,21 @@ class HandBatched(NamedTuple):
     def first_round(cls, setup: Setup, steps: int, batch: int) -> "HandBatched":
         """The batches that all clients draw in round 1."""
         data = setup.gather(range(len(setup.federation.ids)), "train", 1)
-        batches = [vmap(lambda mine, step=step: minibatch(mine, batch, step))(data) for step in range(steps)]
+        pool, numbers = data.x.flatten(0, 1), torch.arange(data.mask.numel()).view(*data.mask.shape, 1)
+        named = data._replace(x=numbers)
+        batches = [vmap(lambda mine, step=step: minibatch(mine, batch, step))(named) for step in range(steps)]
         sizes = data.mask.sum(1, dtype=data.x.dtype)
         one_hot = torch.eye(setup.task.num_outputs, dtype=data.x.dtype)
-        return cls([each.x for each in batches], [one_hot[each.y] for each in batches], sizes / sizes.sum())
+        rows, answers = [each.x[..., 0] for each in batches], [one_hot[each.y] for each in batches]
+        return cls(pool, rows, answers, sizes / sizes.sum())
 
     def play(self, shared: Tree, rate: float) -> Tree:
         """The shared model after the round."""
         C = len(self.weights)
         names = ("body.1.weight", "body.1.bias", "head.weight", "head.bias")
         V, c, W, b = (shared[name].repeat(C, *[1] * shared[name].ndim) for name in names)
-        for x, answers in zip(self.x, self.answers, strict=True):
+        for rows, answers in zip(self.rows, self.answers, strict=True):
+            x = self.pool.index_select(0, rows.flatten()).view(*rows.shape, -1)  # (C, B, M)
             features = torch.baddbmm(c[:, None], x, V.mT).relu_()  # (C, B, H)
             outputs = torch.baddbmm(b[:, None], features, W.mT)  # (C, B, K)
             g_outputs = (outputs.softmax(2) - answers).div_(x.shape[1])
