@@ -64,7 +64,13 @@ def test_every_default_is_spelled_out() -> None:
         "server": "adam",
         "head_step": "algorithm1",
     }
-    assert tree["partition"] == {"name": "classes", "clients": 50, "classes_per_client": 2, "new_users": 0.2}
+    assert tree["partition"] == {
+        "name": "classes",
+        "clients": 50,
+        "classes_per_client": 2,
+        "new_users": 0.2,
+        "validation": 0.0,
+    }
     assert tree["model"].items() >= {"name": "mlp", "hidden": [200], "buffers": "average"}.items()
     assert tree["run"].items() >= {"rounds": 200, "clients_per_round": 4, "participation": "fixed", "seed": 0}.items()
     assert "probability" not in tree["run"]  # TOML has no null

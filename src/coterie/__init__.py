@@ -2,8 +2,8 @@
 
 import os
 
-# OpenMP's threads wait for each other in loops that burn a processor; beside another busy process, small operations took
-# thirty times as long. A short while is as good on a quiet machine. It must be said before PyTorch is imported.
+# OpenMP's threads wait for each other in loops that burn a processor: beside another busy process, small operations
+# took thirty times as long. A short loop is as good on a quiet machine. It must be said before PyTorch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 from coterie import methods

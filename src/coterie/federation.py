@@ -42,6 +42,14 @@ class Ragged(NamedTuple):
         return self.values[np.where(mask, start[:, None] + place, 0)], mask
 
 
+class Groups(NamedTuple):
+    """Who made each example, where that is known: a writer, a role, an alphabet, a site."""
+
+    train: Index
+    test: Index
+    names: tuple[str, ...]
+
+
 class Examples(NamedTuple):
     """A data set as it is published: no clients yet. Labels are 0..C-1, named by `labels`."""
 
@@ -50,6 +58,7 @@ class Examples(NamedTuple):
     x_test: NDArray[Any]
     y_test: Index
     labels: tuple[Any, ...]
+    groups: Groups | None = None
 
 
 class Assignment(NamedTuple):
@@ -59,6 +68,10 @@ class Assignment(NamedTuple):
     test: Sequence[Index]
     classes: Sequence[Index]
     is_new: NDArray[np.bool_]
+    names: Sequence[str] = ()
+    """Of the clients; "0", "1", ... unless given."""
+    validation: Sequence[Index] = ()
+    """Rows of the train set that are kept for choosing between models; no client's are also in its `train`."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +83,7 @@ class Federation:
     x: Tensor
     y: Tensor
     splits: dict[str, Ragged]
-    """For "train" and "test": which rows of x and y are each client's."""
+    """For "train", "test" and perhaps "validation": which rows of x and y are each client's."""
     classes: Ragged
     """Each client's own label set, sorted."""
     is_new: NDArray[np.bool_]
@@ -129,15 +142,17 @@ class Federation:
 
     @classmethod
     def assemble(cls, examples: Examples, assignment: Assignment) -> "Federation":
-        """From a data set and a partition of it; clients are called "0", "1", ..."""
+        """From a data set and a partition of it."""
         shift = len(examples.y_train)
-        test = [rows + shift for rows in assignment.test]
+        splits = {"train": Ragged.of(assignment.train), "test": Ragged.of([rows + shift for rows in assignment.test])}
+        if len(assignment.validation):
+            splits["validation"] = Ragged.of(assignment.validation)
         return cls(
-            ids=tuple(map(str, range(len(assignment.train)))),
+            ids=tuple(assignment.names or map(str, range(len(assignment.train)))),
             labels=examples.labels,
             x=torch.from_numpy(np.concatenate([examples.x_train, examples.x_test])),
             y=torch.from_numpy(np.concatenate([examples.y_train, examples.y_test])),
-            splits={"train": Ragged.of(assignment.train), "test": Ragged.of(test)},
+            splits=splits,
             classes=Ragged.of(assignment.classes),
             is_new=assignment.is_new,
         )

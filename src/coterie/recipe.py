@@ -123,8 +123,7 @@ class Recipe:
             raise UserError("the recipe has no [data]: name one (coterie datasets), or pass a federation from Python")
         examples = self.data.load()
         rng = streams.generator(self.run.seed, "partition")
-        assignment = self.partition.assign(examples.y_train, examples.y_test, len(examples.labels), rng)
-        return Federation.assemble(examples, assignment)
+        return Federation.assemble(examples, self.partition.assign(examples, rng))
 
     def as_dict(self) -> dict[str, Any]:
         """With every default spelled out, as in a run's recipe.toml."""

@@ -5,6 +5,7 @@ from pydantic import ValidationError
 from coterie.errors import UserError
 from coterie.federation import Assignment, Index
 from coterie.partition.classes import Classes
+from partitions import labelled
 
 
 def balanced(num_classes: int, rows_per_class: int) -> Index:
@@ -13,7 +14,7 @@ def balanced(num_classes: int, rows_per_class: int) -> Index:
 
 def assign(partition: Classes, num_classes: int, rows_per_class: int, seed: int = 0) -> Assignment:
     y = balanced(num_classes, rows_per_class)
-    return partition.assign(y, y, num_classes, np.random.default_rng(seed))
+    return partition.assign(labelled(y, y, num_classes), np.random.default_rng(seed))
 
 
 def test_another_seed_gives_another_assignment_and_the_test_set_its_own_shuffle() -> None:
@@ -62,9 +63,9 @@ def test_what_cannot_be_dealt_names_the_key(partition: Classes, keys: list[str])
 def test_as_many_clients_as_the_message_allows_are_fed_whatever_the_seed() -> None:
     y = np.repeat(np.arange(3), (1, 12, 40))
     with pytest.raises(UserError, match="up to 12 clients are fed"):
-        Classes(clients=60).assign(y, y, 3, np.random.default_rng(0))
+        Classes(clients=60).assign(labelled(y, y, 3), np.random.default_rng(0))
     for seed in range(50):
-        assert all(map(len, Classes(clients=12).assign(y, y, 3, np.random.default_rng(seed)).train))
+        assert all(map(len, Classes(clients=12).assign(labelled(y, y, 3), np.random.default_rng(seed)).train))
 
 
 @pytest.mark.parametrize("wrong", [{"clients": 0}, {"classes_per_client": 0}, {"new_users": 1.0}, {"new_users": -0.1}])
@@ -75,7 +76,7 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
 
 def test_an_empty_test_set_leaves_empty_rows() -> None:
     y = balanced(10, 100)
-    result = Classes().assign(y, y[:0], 10, np.random.default_rng(0))
+    result = Classes().assign(labelled(y, y[:0], 10), np.random.default_rng(0))
     assert [len(rows) for rows in result.test] == [0] * 50
 
 

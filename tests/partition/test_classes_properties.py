@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from coterie.federation import Assignment
 from coterie.partition.classes import Classes
+from partitions import labelled
 
 
 class Case:
@@ -21,7 +22,9 @@ class Case:
         self.y_test = rng.integers(num_classes, size=rng.integers(spread * num_classes))
 
     def assign(self) -> Assignment:
-        return self.partition.assign(self.y_train, self.y_test, self.num_classes, np.random.default_rng(self.seed))
+        return self.partition.assign(
+            labelled(self.y_train, self.y_test, self.num_classes), np.random.default_rng(self.seed)
+        )
 
     def __repr__(self) -> str:
         return f"Case({self.partition}, num_classes={self.num_classes}, seed={self.seed})"

@@ -12,7 +12,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 def settle(threads: int) -> None:
     """So many threads an operation (0: PyTorch's choice), and freed memory is kept for the next round.
 
-    Otherwise glibc hands blocks of a cohort's size back to the system at once, and every round pays for each page again.
+    Otherwise glibc hands blocks of a cohort's size back to the system at once, and every round pays for each page.
     """
     if threads:
         torch.set_num_threads(threads)

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import UserError
-from coterie.federation import Assignment, Index
+from coterie.federation import Assignment, Examples, Index
 from coterie.partition.partition import Partition
-from coterie.settings import Count, Share, settings
+from coterie.settings import Count, settings
 
 Holds = NDArray[np.bool_]
 """(I clients, C classes): who holds what."""
@@ -34,17 +34,14 @@ class Classes(Partition):
     """Number of clients, new users among them."""
     classes_per_client: Count = 2
     """K, the size of each client's label set: fewer is more personal."""
-    new_users: Share = 0.2
-    """Share of the clients held out of training, rounded down."""
 
-    def assign(self, y_train: Index, y_test: Index, num_classes: int, rng: np.random.Generator) -> Assignment:
-        num_new = int(self.new_users * self.clients + 1e-9)
-        self._check(num_classes, self.clients - num_new)
+    def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
+        y_train, num_classes = examples.y_train, len(examples.labels)
+        self._check(num_classes, self.clients - int(self.new_users * self.clients + 1e-9))
         holds = _draw(self.clients, num_classes, self.classes_per_client, rng)
-        is_new = np.zeros(self.clients, dtype=np.bool_)
-        is_new[rng.choice(self.clients, num_new, replace=False)] = True
+        is_new = self.held_out(self.clients, rng)
         _cover(holds, np.flatnonzero(~is_new), rng)
-        train, test = _deal(y_train, holds, rng), _deal(y_test, holds, rng)
+        train, test = _deal(y_train, holds, rng), _deal(examples.y_test, holds, rng)
         if starved := sum(len(rows) == 0 for rows in train):
             # A class with as many rows as there are clients cannot run out, and every client holds a class at least
             # as large as the K-th smallest.
