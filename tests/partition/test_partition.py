@@ -41,5 +41,9 @@ def test_the_federation_has_the_split_only_where_it_was_asked_for():
 
 def test_names_of_clients_are_kept():
     examples = labelled(Y, Y[:50], 5)
-    assignment = Classes(clients=2, classes_per_client=5).assign(examples, np.random.default_rng(0))._replace(names=("anna", "bert"))
+    assignment = (
+        Classes(clients=2, classes_per_client=5)
+        .assign(examples, np.random.default_rng(0))
+        ._replace(names=("anna", "bert"))
+    )
     assert Federation.assemble(examples, assignment).ids == ("anna", "bert")
