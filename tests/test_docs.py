@@ -9,19 +9,48 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def examples():
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)):
-            yield pytest.param(code, id=f"{page.name}-{number}")
+def examples(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("code", list(examples()))
-def test_an_example_runs(code):
-    namespace = {}
-    exec(code, namespace)
-    assert namespace["run"].summary["existing"]["as_is"]["mean"] > 0.9
-    assert namespace["anna"].classes == (0, 1)
-    assert namespace["emil"].classes == (8, 9)
+@pytest.fixture
+def play(tmp_path, monkeypatch):
+    """Runs the examples of a page in their order, in a folder of their own; what they leave behind is returned."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(page):
+        namespace = {}
+        for code in examples(page):
+            exec(code, namespace)
+        return namespace
+
+    return run
+
+
+def test_the_example_of_the_readme_runs(play):
+    left = play(ROOT / "README.md")
+    assert left["run"].summary["existing"]["as_is"]["mean"] > 0.9
+    assert left["anna"].classes == (0, 1)
+    assert left["emil"].classes == (8, 9)
+
+
+def test_the_guide_to_own_data_runs(play, capsys):
+    guide = ROOT / "docs" / "own-data.md"
+    assert len(examples(guide)[1].splitlines()) < 20
+    left = play(guide)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("4 clients and 1 new users, ")
+    existing, new = map(float, printed[1].split())
+    assert existing > 0.95
+    assert new > 0.7
+    assert printed[2:] == ["('type 0', 'type 1')", "type 0", "(7, 8, 9)"]
+    assert left["fed"].x.shape[1:] == (16, 16)
+
+
+def test_every_other_example_runs(play):
+    for page in (ROOT / "docs").rglob("*.md"):
+        if page.name != "own-data.md":
+            play(page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -34,6 +63,7 @@ def test_commands_in_the_readme_exist():
     from coterie.cli import app
 
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    commands |= {group.name for group in app.registered_groups}
     text = (ROOT / "README.md").read_text()
-    assert {"run", "bench", "methods", "datasets", "partitions", "models", "recipes"} == commands
+    assert {"run", "bench", "data", "methods", "datasets", "partitions", "models", "recipes"} == commands
     assert set(re.findall(r"coterie ([a-z]+)", text)) <= commands

@@ -269,9 +269,10 @@ def test_an_unknown_new_user_is_named() -> None:
         three(new=["emil", "anna", "dora"])
 
 
-def test_a_client_needs_four_arrays() -> None:
-    with pytest.raises(UserError, match=r"client 'a': expected four arrays"):
-        Federation.from_arrays({"a": (rows(1), [0])})  # type: ignore[dict-item]
+@pytest.mark.parametrize("arrays", [(rows(1),), (rows(1), [0], rows(1)), (rows(1), [0]) * 4, 7])
+def test_a_client_needs_pairs_of_arrays(arrays: Any) -> None:
+    with pytest.raises(UserError, match=r"client 'a': expected two arrays \(x, y\), four arrays .* or six"):
+        Federation.from_arrays({"a": arrays})
 
 
 def test_nobody_is_not_a_federation() -> None:

@@ -19,10 +19,13 @@ from coterie.errors import DivergedError, UserError
 app = typer.Typer(
     help="Personalized federated learning.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
+data_app = typer.Typer(help="Fetch and look at data sets.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
 screen = Console(stderr=True)
 logger = logging.getLogger("coterie")
 
 RecipeArgument = Annotated[str, typer.Argument(help="A TOML file, or a name from `coterie recipes`.")]
+DataArgument = Annotated[str, typer.Argument(metavar="NAME", help="A name from `coterie datasets`.")]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe.")]
 
 
@@ -91,6 +94,31 @@ def list_partitions() -> None:
 def list_models() -> None:
     """The networks there are."""
     _listing("models")
+
+
+@data_app.command("fetch")
+def fetch_data(name: DataArgument, changes: Changes = None) -> None:
+    """Download a data set, unless its files are at hand, and say where they are."""
+    from coterie import recipe as recipes
+
+    files = recipes.read({"data": {"name": name}}, changes or []).dataset().files()
+    for line in map(str, files) if files else [f"{name}: nothing to fetch"]:
+        Console().print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+@data_app.command("show")
+def show_data(name: DataArgument, changes: Changes = None) -> None:
+    """Count a data set's examples, classes and groups, and those of each client once it is dealt."""
+    from coterie import recipe as recipes
+    from coterie.data.describe import dealt, described
+
+    settings = recipes.read({"data": {"name": name}}, changes or [])
+    examples = settings.dataset().load()
+    Console().print(described(examples), "")
+    try:
+        Console().print(dealt(settings.deal(examples)))
+    except UserError as error:
+        Console().print(f"Not dealt to clients: {error}", highlight=False, markup=False)
 
 
 @app.command("recipes")

@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -50,6 +51,21 @@ class Groups(NamedTuple):
     names: tuple[str, ...]
 
 
+class Choices(TypedDict, total=False):
+    """What every `Federation.from_...` takes besides the data."""
+
+    new: Sequence[str]
+    """The clients held out as new users; nobody unless given."""
+    classes: Mapping[str, Sequence[Any]]
+    """Label sets of clients that have more classes than they train on."""
+    test: float
+    """Share of a client's examples to test on, where the data do not say which: 0.25 unless given."""
+    validation: float
+    """Likewise for choosing between models: none unless given."""
+    seed: int
+    """Of the draw of those shares, which is stratified by class; 0 unless given."""
+
+
 class Examples(NamedTuple):
     """A data set as it is published: no clients yet. Labels are 0..C-1, named by `labels`."""
 
@@ -59,6 +75,8 @@ class Examples(NamedTuple):
     y_test: Index
     labels: tuple[Any, ...]
     groups: Groups | None = None
+    validation: Index | None = None
+    """Rows of the train set that are published as validation examples."""
 
 
 class Assignment(NamedTuple):
@@ -94,51 +112,64 @@ class Federation:
         if len(empty):
             raise UserError(f"client {self.ids[empty[0]]!r} has no training example; give it some or leave it out")
 
-    @classmethod
-    def from_arrays(
-        cls,
-        clients: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]],
-        *,
-        new: Sequence[str] = (),
-        classes: Mapping[str, Sequence[Any]] | None = None,
-    ) -> "Federation":
-        """From {client: (x_train, y_train, x_test, y_test)}; `new` names those held out as new users.
+    @staticmethod
+    def from_arrays(clients: Mapping[str, Sequence[ArrayLike]], **choices: Unpack[Choices]) -> "Federation":
+        """From {client: (x, y)}, (x_train, y_train, x_test, y_test) or the same with x_val, y_val at the end.
 
         A client's label set is what it trains on, unless `classes` declares a larger one.
         """
-        if not clients:
-            raise UserError("a federation needs at least one client")
-        for what, named in (("new", new), ("classes", classes or ())):
-            if unknown := set(named) - set(clients):
-                raise UserError(f"{what} names {sorted(unknown)}, who are not among the clients")
-        own: dict[str, NDArray[Any]] = {}
-        rows: dict[str, list[Index]] = {"train": [], "test": []}
-        xs: list[NDArray[Any]] = []
-        ys: list[NDArray[Any]] = []
-        start = 0
-        for client, arrays in clients.items():
-            if not isinstance(arrays, Sequence) or len(arrays) != 4:
-                raise UserError(f"client {client!r}: expected four arrays (x_train, y_train, x_test, y_test)")
-            own[client] = np.unique(_labels(client, "train", (classes or {}).get(client, arrays[1])))
-            for split, x, y in (("train", *arrays[:2]), ("test", *arrays[2:])):
-                x, y = _inputs(client, split, x), _labels(client, split, y)
-                _check_client(client, split, x, y, own[client], xs)
-                rows[split].append(np.arange(start, start + len(y)))
-                start += len(y)
-                xs.append(x)
-                ys.append(y)
-        if len({mine.dtype.kind for mine in own.values()}) > 1:
-            raise UserError("some clients have integers as labels and others strings; make them all of one kind")
-        labels = np.unique(np.concatenate(list(own.values())))
-        return cls(
-            ids=tuple(map(str, clients)),
-            labels=tuple(labels.tolist()),
-            x=torch.from_numpy(np.concatenate([x for x in xs if len(x)])),
-            y=torch.from_numpy(np.searchsorted(labels, np.concatenate([y for y in ys if len(y)]))),
-            splits={split: Ragged.of(each) for split, each in rows.items()},
-            classes=Ragged.of([np.searchsorted(labels, mine) for mine in own.values()]),
-            is_new=np.array([client in new for client in clients]),
-        )
+        from coterie.own.arrays import from_arrays
+
+        return from_arrays(clients, **choices)
+
+    @staticmethod
+    def from_table(
+        table: Any,
+        *,
+        client: str = "site",
+        label: str = "y",
+        split: str | None = None,
+        features: Sequence[str] | None = None,
+        **choices: Unpack[Choices],
+    ) -> "Federation":
+        """From a CSV or Parquet file or a data frame, by its columns: who, which class, and numbers.
+
+        The column `split` says train, test or validation. Features are all other columns, unless some are named.
+        """
+        from coterie.own.table import from_table
+
+        return from_table(table, client=client, label=label, split=split, features=features, **choices)
+
+    @staticmethod
+    def from_folder(
+        folder: str | Path,
+        *,
+        label: str = "y",
+        split: str | None = None,
+        features: Sequence[str] | None = None,
+        size: tuple[int, int] | None = None,
+        grey: bool = False,
+        **choices: Unpack[Choices],
+    ) -> "Federation":
+        """From a folder with an npz, CSV or Parquet file for each client, or a folder of images by class.
+
+        `label`, `split` and `features` name columns of tables. `size` (height, width) and `grey` convert images.
+        """
+        from coterie.own.folder import from_folder
+
+        return from_folder(folder, label=label, split=split, features=features, size=size, grey=grey, **choices)
+
+    @staticmethod
+    def from_datasets(
+        dataset: Any, *, client: str, label: str, features: str | Sequence[str], **choices: Unpack[Choices]
+    ) -> "Federation":
+        """From a Hugging Face dataset, or a dict of such by split.
+
+        `features` is the column of arrays or images, or a list of columns of numbers.
+        """
+        from coterie.own.datasets import from_datasets
+
+        return from_datasets(dataset, client=client, label=label, features=features, **choices)
 
     @classmethod
     def assemble(cls, examples: Examples, assignment: Assignment) -> "Federation":
@@ -231,63 +262,3 @@ class Federation:
         for array in (self.x.cpu().numpy(), self.y.cpu().numpy(), self.is_new, *rows):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
-
-
-def _inputs(client: str, split: str, x: ArrayLike) -> NDArray[Any]:
-    x = _array(client, f"x_{split}", x)
-    if x.size == 0 and split == "test":
-        return np.empty((0, 1), dtype=np.float32)
-    if x.ndim < 2:
-        raise UserError(f"client {client!r}: x_{split} must be rows of features, got shape {x.shape}")
-    if x.dtype.kind not in "fiub":
-        raise UserError(f"client {client!r}: x_{split} holds {x.dtype}, not numbers")
-    if x.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
-        if len(bad):
-            raise UserError(
-                f"client {client!r}: x_{split} row {bad[0]} is not finite (NaN or infinity); mend or drop it"
-            )
-    return x.astype(np.float32) if x.dtype != np.float64 else x
-
-
-def _array(client: str, name: str, values: ArrayLike) -> NDArray[Any]:
-    try:
-        return np.asarray(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"client {client!r}: {name} is not an array: {error}") from None
-
-
-def _labels(client: str, split: str, y: ArrayLike) -> NDArray[Any]:
-    y = _array(client, f"y_{split}", y)
-    if y.size == 0 and split == "test":
-        return np.empty(0, dtype=np.int64)
-    if y.ndim != 1:
-        raise UserError(f"client {client!r}: y_{split} must be one label a row, got shape {y.shape}")
-    if y.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(y) | (y != np.round(y)))
-        if len(bad):
-            raise UserError(f"client {client!r}: y_{split} row {bad[0]} is {y[bad[0]]}, not a class label")
-    if y.dtype.kind == "O" and all(isinstance(label, str) for label in y):
-        y = y.astype(str)
-    if y.dtype.kind in "fiub":
-        y = y.astype(np.int64)
-    elif y.dtype.kind != "U":
-        raise UserError(f"client {client!r}: y_{split} mixes kinds of labels; make them all integers or all strings")
-    return y
-
-
-def _check_client(
-    client: str, split: str, x: NDArray[Any], y: NDArray[Any], own: NDArray[Any], before: Sequence[NDArray[Any]]
-) -> None:
-    if len(x) != len(y):
-        raise UserError(f"client {client!r}: {len(x)} rows in x_{split} but {len(y)} labels in y_{split}")
-    if split == "train" and not len(y):
-        raise UserError(f"client {client!r} has no training example; give it some or leave it out")
-    if before and len(x) and x.shape[1:] != before[0].shape[1:]:
-        raise UserError(f"client {client!r}: x_{split} rows have shape {x.shape[1:]}, others {before[0].shape[1:]}")
-    bad = np.flatnonzero(~np.isin(y, own))
-    if len(bad):
-        raise UserError(
-            f"client {client!r}: y_{split} row {bad[0]} has label {y[bad[0]]!r}, outside its set {own.tolist()}; "
-            "declare it with classes={...} or drop the row"
-        )

@@ -15,7 +15,7 @@ from coterie.data.dataset import Dataset
 from coterie.engine.sampler import Fixed, Independent, Participation, Uniform
 from coterie.engine.vmap import Gigabytes
 from coterie.errors import UserError
-from coterie.federation import Federation
+from coterie.federation import Examples, Federation
 from coterie.method import Count, Method, Size, settings
 from coterie.models.model import Model
 from coterie.partition.partition import Partition
@@ -119,9 +119,15 @@ class Recipe:
 
     def federation(self) -> Federation:
         """The data, dealt to clients."""
-        if self.data is None or self.partition is None:
+        return self.deal(self.dataset().load())
+
+    def dataset(self) -> Dataset:
+        if self.data is None:
             raise UserError("the recipe has no [data]: name one (coterie datasets), or pass a federation from Python")
-        examples = self.data.load()
+        return self.data
+
+    def deal(self, examples: Examples) -> Federation:
+        assert self.partition is not None  # where there is [data]
         rng = streams.generator(self.run.seed, "partition")
         return Federation.assemble(examples, self.partition.assign(examples, rng))
 
@@ -136,9 +142,10 @@ class Recipe:
         return tree
 
 
-def read(source: str | Path, changes: Sequence[str] = ()) -> Recipe:
-    """From a TOML file or the name of a recipe that comes with Coterie, with `section.key=value` changes on top."""
-    tree = _load(source)
+def read(source: str | Path | Mapping[str, Any], changes: Sequence[str] = ()) -> Recipe:
+    """From a TOML file, the name of a recipe that comes with Coterie, or nested tables, with `section.key=value`
+    changes on top."""
+    tree = dict(source) if isinstance(source, Mapping) else _load(source)
     tables: dict[str, dict[str, Any]] = {}
     for change in changes:
         path, equals, text = change.partition("=")

@@ -13,7 +13,8 @@ ROOMS = {
     "methods": CONTRACT,
     "models": CONTRACT,
     "aggregate": CONTRACT,
-    "data": {"errors", "federation", "settings"},
+    "data": {"errors", "federation", "own", "settings"},
+    "own": {"errors", "federation", "registry", "streams"},
     "partition": {"errors", "federation", "settings"},
     "engine": CONTRACT | {"aggregate", "cost", "evaluate", "federation"},
     "report": set(),
@@ -23,7 +24,9 @@ ONLY_IN = {
     "flwr": ("engine/flower*.py", "benchmarks/peers*.py"),
     "ray": ("engine/ray*.py",),
     "typer": ("cli.py",),
+    "PIL": ("own/images.py", "data/*.py"),
     "plotly": ("report/*.py",),
+    "pyarrow": ("own/table.py",),
 }
 
 

@@ -1,4 +1,5 @@
 import gzip
+import lzma
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coterie.data.idx import read, read_labelled
+from coterie.data.idx import read, read_integers, read_labelled
 from coterie.errors import UserError
 
 IMAGES = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
@@ -23,7 +24,7 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress], ids=["plain", "gzip", "xz"])
 @pytest.mark.parametrize("name", ["images", "images.gz"])
 def test_reads_what_was_written_whatever_its_name(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
     array = read(write(tmp_path / name, pack(idx(IMAGES))), ndim=3)
@@ -38,6 +39,7 @@ def flip_middle(content: bytes) -> bytes:
 
 GOOD = idx(IMAGES)
 ZIPPED = gzip.compress(GOOD, mtime=0)
+XZ = lzma.compress(GOOD)
 CORRUPTIONS = {
     "empty file": (b"", "ends inside its header, after 0 bytes"),
     "cut in the header": (GOOD[:10], "ends inside its header, after 10 bytes"),
@@ -52,6 +54,8 @@ CORRUPTIONS = {
     "gzip with a flipped byte": (flip_middle(ZIPPED), "gzip stream is corrupt"),
     "gzip with a wrong checksum": (ZIPPED[:-8] + b"\0" * 4 + ZIPPED[-4:], "gzip stream is corrupt .*CRC"),
     "gzip with bytes after it": (ZIPPED + b"junk", "gzip stream is corrupt"),
+    "xz cut in the middle": (XZ[:-20], "xz stream is cut short"),
+    "xz with a flipped byte": (flip_middle(XZ), "xz stream is corrupt"),
     "gzip of a cut file": (gzip.compress(GOOD[:-1]), "but holds 59"),
 }
 
@@ -92,3 +96,14 @@ def test_images_and_labels_that_agree(tmp_path: Path) -> None:
     x, y = read_labelled(images, classes, (4, 5), num_classes=10)
     np.testing.assert_array_equal(x, IMAGES)
     assert y.tolist() == [9, 0, 4]
+
+
+def test_integers_keep_their_sign_and_size(tmp_path: Path) -> None:
+    rows = np.array([[1, -2], [70000, 3]], dtype=">i4")
+    header = struct.pack(">HBB2I", 0, 0x0C, 2, 2, 2)
+    path = write(tmp_path / "labels", header + rows.tobytes())
+    assert read_integers(path, ndim=2).tolist() == [[1, -2], [70000, 3]]
+    with pytest.raises(UserError, match=r"declares 16 bytes for shape \(2, 2\) but holds 12"):
+        read_integers(write(path, header + rows.tobytes()[:-4]), ndim=2)
+    with pytest.raises(UserError, match=r"type 0x0c, expected 0x08 \(unsigned byte\)"):
+        read(write(path, header + rows.tobytes()), ndim=2)

@@ -3,10 +3,12 @@ from pathlib import Path
 import pytest
 
 from coterie.data import locate as module
+from coterie.data.fetch import File
 from coterie.data.locate import locate
 from coterie.errors import UserError
 
-FILES = ("images", "labels")
+NAMES = ("images", "labels")
+FILES = tuple(map(File, NAMES))
 HOME_PAGE = "https://example.org/toys"
 
 
@@ -27,36 +29,37 @@ def fill(folder: Path, *names: str) -> list[Path]:
 
 
 def test_the_cache_is_looked_in_without_settings(cache: Path) -> None:
-    paths = fill(cache, *FILES)
+    paths = fill(cache, *NAMES)
     assert locate("toys", FILES, HOME_PAGE, None) == paths
 
 
-def test_each_file_may_be_gzipped(cache: Path) -> None:
-    paths = fill(cache, "images.gz", "labels")
+@pytest.mark.parametrize("wrapped", ["images.gz", "images.xz"])
+def test_each_file_may_be_compressed(cache: Path, wrapped: str) -> None:
+    paths = fill(cache, wrapped, "labels")
     assert locate("toys", FILES, HOME_PAGE, None) == paths
 
 
 def test_the_variable_goes_before_the_cache(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(cache, *FILES)
-    shared = fill(tmp_path / "shared" / "toys", *FILES)
+    fill(cache, *NAMES)
+    shared = fill(tmp_path / "shared" / "toys", *NAMES)
     monkeypatch.setenv("COTERIE_DATA", str(tmp_path / "shared"))
     assert locate("toys", FILES, HOME_PAGE, None) == shared
 
 
 def test_the_cache_serves_what_the_variable_lacks(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cached = fill(cache, *FILES)
+    cached = fill(cache, *NAMES)
     fill(tmp_path / "shared" / "toys", "images")
     monkeypatch.setenv("COTERIE_DATA", str(tmp_path / "shared"))
     assert locate("toys", FILES, HOME_PAGE, None) == cached
 
 
 def test_an_explicit_path_is_the_only_place(cache: Path, tmp_path: Path) -> None:
-    fill(cache, *FILES)
+    fill(cache, *NAMES)
     explicit = tmp_path / "mine"
     with pytest.raises(UserError) as caught:
         locate("toys", FILES, HOME_PAGE, str(explicit))
     assert str(cache) not in str(caught.value)
-    paths = fill(explicit, *FILES)
+    paths = fill(explicit, *NAMES)
     assert locate("toys", FILES, HOME_PAGE, str(explicit)) == paths
 
 
@@ -67,7 +70,7 @@ def test_what_is_missing_is_told_in_two_lines(cache: Path, tmp_path: Path, monke
     with pytest.raises(UserError) as caught:
         locate("toys", FILES, HOME_PAGE, None)
     first, second = str(caught.value).split("\n")
-    assert first == f"toys: missing labels (plain or .gz); looked in {shared}, {cache}."
+    assert first == f"toys: missing labels (plain, .gz or .xz); looked in {shared}, {cache}."
     for part in (HOME_PAGE, f"put them in {shared}", "COTERIE_DATA", "--set data.path=DIR"):
         assert part in second
 

@@ -1,6 +1,7 @@
 """What every data set of this room is: settings that load examples."""
 
 from abc import ABC, abstractmethod
+from pathlib import Path
 
 from coterie.federation import Examples
 
@@ -9,3 +10,7 @@ class Dataset(ABC):
     @abstractmethod
     def load(self) -> Examples:
         """The train and the test examples as published, before any client exists."""
+
+    def files(self) -> list[Path]:
+        """What it reads, downloaded where it is not at hand; nothing where it comes with Coterie."""
+        return []

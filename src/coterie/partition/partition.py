@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.errors import UserError
 from coterie.federation import Assignment, Examples, Index
 from coterie.settings import Share, settings
 
@@ -20,6 +21,10 @@ class Partition(ABC):
     def assign(self, examples: Examples, rng: np.random.Generator) -> Assignment:
         """Each client's rows and classes, and who is new."""
         assignment = self.deal(examples, rng)
+        if examples.validation is not None:
+            published = np.zeros(len(examples.y_train), dtype=np.bool_)
+            published[examples.validation] = True
+            return self._as_published(published, assignment)
         if not self.validation:
             return assignment
         parts = [_split(rows, examples.y_train, self.validation, rng) for rows in assignment.train]
@@ -29,6 +34,15 @@ class Partition(ABC):
     @abstractmethod
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
         """The same, all of a client's training rows together."""
+
+    def _as_published(self, published: NDArray[np.bool_], assignment: Assignment) -> Assignment:
+        """With the data's own validation examples, wherever they were dealt."""
+        if self.validation:
+            raise UserError(
+                f"the data have validation examples of their own; leave out partition.validation = {self.validation}"
+            )
+        train = [rows[~published[rows]] for rows in assignment.train]
+        return assignment._replace(train=train, validation=[rows[published[rows]] for rows in assignment.train])
 
     def held_out(self, num_clients: int, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Who is new."""

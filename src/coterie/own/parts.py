@@ -1,0 +1,105 @@
+"""A client's examples as they were brought, checked here so that every complaint names the client and the row."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coterie.errors import UserError
+
+SPLITS = ("train", "test", "validation")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The examples of one split, under the names that their owner knows."""
+
+    x: ArrayLike
+    y: ArrayLike
+    x_name: str
+    y_name: str
+    place: Callable[[int], str] | None = None
+    """Where an example was read: a line of a file, an image. Unless given, it is a row of the arrays."""
+
+    def where(self, name: str, row: int) -> str:
+        return f"{name} row {row}" if self.place is None else self.place(row)
+
+
+Parts = Mapping[str, Part]
+"""By split: "train", and those of the others that are given rather than taken from it."""
+
+
+class Checked(NamedTuple):
+    x: NDArray[Any]
+    y: NDArray[Any]
+
+    def take(self, rows: NDArray[Any]) -> "Checked":
+        return Checked(self.x[rows], self.y[rows])
+
+
+NOTHING = Checked(np.empty((0, 1), dtype=np.float32), np.empty(0, dtype=np.int64))
+
+
+def check(client: str, split: str, part: Part, own: NDArray[Any], shape: tuple[int, ...] | None) -> Checked:
+    """The part as arrays: rows of that shape, if one is known, with labels of the client's own set."""
+    x, y = _inputs(client, part), labels(client, part)
+    if len(x) != len(y):
+        raise UserError(f"client {client!r}: {len(x)} rows in {part.x_name} but {len(y)} labels in {part.y_name}")
+    if split == "train" and not len(y):
+        raise UserError(f"client {client!r} has no training example; give it some or leave it out")
+    if shape is not None and len(x) and x.shape[1:] != shape:
+        raise UserError(f"client {client!r}: {part.x_name} rows have shape {x.shape[1:]}, others {shape}")
+    bad = np.flatnonzero(~np.isin(y, own))
+    if len(bad):
+        raise UserError(
+            f"client {client!r}: {part.where(part.y_name, bad[0])} has label {y[bad[0]]!r}, "
+            f"outside its set {own.tolist()}; declare it with classes={{...}} or drop the row"
+        )
+    return Checked(x, y)
+
+
+def _inputs(client: str, part: Part) -> NDArray[Any]:
+    x = _array(client, part.x_name, part.x)
+    if x.shape[:1] == (0,):
+        return NOTHING.x
+    if x.ndim < 2:
+        raise UserError(f"client {client!r}: {part.x_name} must be rows of features, got shape {x.shape}")
+    if x.dtype.kind not in "fiub":
+        raise UserError(f"client {client!r}: {part.x_name} holds {x.dtype}, not numbers")
+    if x.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
+        if len(bad):
+            place = part.where(part.x_name, bad[0])
+            raise UserError(f"client {client!r}: {place} is not finite (NaN or infinity); mend or drop it")
+    return x.astype(np.float32) if x.dtype != np.float64 else x
+
+
+def labels(client: str, part: Part) -> NDArray[Any]:
+    y = _array(client, part.y_name, part.y)
+    if y.shape[:1] == (0,):
+        return NOTHING.y
+    if y.ndim != 1:
+        raise UserError(f"client {client!r}: {part.y_name} must be one label a row, got shape {y.shape}")
+    if y.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(y) | (y != np.round(y)))
+        if len(bad):
+            place = part.where(part.y_name, bad[0])
+            raise UserError(f"client {client!r}: {place} is {y[bad[0]]}, not a class label")
+    if y.dtype.kind == "O" and all(isinstance(label, str) for label in y):
+        y = y.astype(str)
+    if y.dtype.kind in "fiub":
+        y = y.astype(np.int64)
+    elif y.dtype.kind != "U":
+        raise UserError(
+            f"client {client!r}: {part.y_name} mixes kinds of labels; make them all integers or all strings"
+        )
+    return y
+
+
+def _array(client: str, name: str, values: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"client {client!r}: {name} is not an array: {error}") from None
