@@ -236,18 +236,17 @@ def test_work_that_kills_every_worker_ends_the_run(engine, setup, monkeypatch):
 
 
 def test_closing_ends_what_was_started_and_nothing_else(cluster, engine):
-    others = descendants(os.getpid()) - of_ray(os.getpid())
-    started = of_ray(os.getpid())
+    others = of_other_tests(os.getpid())
+    started = descendants(os.getpid()) - others
     assert len(started) > 3
     engine.close()
     assert ray.is_initialized()
     cluster.close()
     assert not ray.is_initialized()
     deadline = time.monotonic() + SECONDS
-    while descendants(os.getpid()) - others and time.monotonic() < deadline:
+    while (left := {pid for pid in started if Path(f"/proc/{pid}").exists()}) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not descendants(os.getpid()) - others
-    assert not any(Path(f"/proc/{pid}").exists() for pid in started)
+    assert not left
 
 
 def descendants(pid):
@@ -260,8 +259,7 @@ def descendants(pid):
     return set(found[1:])
 
 
-def of_ray(pid):
-    """Those of them that Ray started; other tests leave a fork server behind."""
-    children = {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-    first = {child for child in children if b"/ray/" in Path(f"/proc/{child}/cmdline").read_bytes()}
-    return first.union(*(descendants(child) for child in first))
+def of_other_tests(pid):
+    """Fork servers and trackers that tests of benchmarks leave behind."""
+    lines = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in descendants(pid)}
+    return {child for child, line in lines.items() if b"multiprocessing" in line}
