@@ -54,6 +54,13 @@ def test_a_file_is_read(file: Path) -> None:
     assert read(str(file)).run.rounds == 3
 
 
+def test_data_that_come_with_their_clients_keep_them() -> None:
+    for name, partition in (("mnist-writers", "natural"), ("omniglot", "natural"), ("digits", "classes")):
+        assert Recipe.parse({"data": {"name": name}}).as_dict()["partition"]["name"] == partition
+    own = Recipe.parse({"data": {"name": "mnist-writers"}, "partition": {"name": "iid"}})
+    assert own.as_dict()["partition"]["name"] == "iid"
+
+
 def test_every_default_is_spelled_out() -> None:
     tree = Recipe.parse({"data": {"name": "digits"}, "run": {"clients_per_round": 4}}).as_dict()
     assert tree["method"] == {

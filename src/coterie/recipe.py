@@ -109,7 +109,8 @@ class Recipe:
             if section not in tree and (section == "data" or (section == "partition" and "data" not in tree)):
                 continue
             options = dict(tree.get(section, {}))
-            name = options.pop("name", USUAL.get(section))
+            usual = parts["data"].usual_partition if section == "partition" and "data" in parts else USUAL.get(section)
+            name = options.pop("name", usual)
             if not isinstance(name, str):
                 raise UserError(f"{section}.name must be one of: {', '.join(registry.names(kind))}")
             parts[section] = _make(registry.load(kind, name), section, options)

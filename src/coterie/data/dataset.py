@@ -2,11 +2,15 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import ClassVar
 
 from coterie.federation import Examples
 
 
 class Dataset(ABC):
+    usual_partition: ClassVar[str] = "classes"
+    """Where the recipe names none; data that come with their clients keep them."""
+
     @abstractmethod
     def load(self) -> Examples:
         """The train and the test examples as published, before any client exists."""

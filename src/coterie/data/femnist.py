@@ -8,7 +8,7 @@ import json
 import string
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ _LABELS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 @settings
 class FEMNIST(Dataset):
     """EMNIST's digits and letters by the hand that wrote them, 28x28, 62 classes; as many writers as LEAF was asked."""
+
+    usual_partition: ClassVar[str] = "natural"
 
     path: str | None = None
     """The folder of train/ and test/ as LEAF makes them; without it, $COTERIE_DATA/femnist, then the user's cache."""

@@ -1,7 +1,7 @@
 """A folder of your own, from a recipe: what `Federation.from_folder` does, for the partition `natural`."""
 
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -15,6 +15,8 @@ from coterie.settings import Count, Share, Size, settings
 @settings
 class Folder(Dataset):
     """Your folder with npz, CSV, Parquet or images of each client; with partition.name = "natural"."""
+
+    usual_partition: ClassVar[str] = "natural"
 
     path: str = ""
     label: str = "y"

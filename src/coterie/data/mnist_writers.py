@@ -6,7 +6,7 @@ the first 10000 rows of the test file of MNIST's test images.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -35,6 +35,8 @@ _CLASS, _WRITER = 0, 2
 @settings
 class MNISTWriters(Dataset):
     """MNIST by the hand that wrote it: 60000 digits of 539 writers, a quarter of each writer's to test."""
+
+    usual_partition: ClassVar[str] = "natural"
 
     path: str | None = None
     """The folder of MNIST's four files and QMNIST's two label files; without it, mnist/ and qmnist-labels/ are looked

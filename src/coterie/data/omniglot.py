@@ -5,7 +5,7 @@ program induction", Science 350, 2015. Prepared as in PFLEGO, arXiv:2202.09848, 
 import io
 import re
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ Images = NDArray[np.float32]
 @settings
 class Omniglot(Dataset):
     """1623 characters of 50 alphabets, each drawn by 20 people, 28x28: 15 of the drawings to train, 5 to test."""
+
+    usual_partition: ClassVar[str] = "natural"
 
     path: str | None = None
     """The folder of images_background.zip and images_evaluation.zip; without it, $COTERIE_DATA/omniglot, the user's

@@ -1,6 +1,7 @@
 """A table of your own, from a recipe: what `Federation.from_table` does, for the partition `natural`."""
 
 from dataclasses import field
+from typing import ClassVar
 
 from coterie.data.dataset import Dataset
 from coterie.errors import UserError
@@ -12,6 +13,8 @@ from coterie.settings import Share, Size, settings
 @settings
 class Table(Dataset):
     """Your CSV or Parquet file with a column that says whose each row is; with partition.name = "natural"."""
+
+    usual_partition: ClassVar[str] = "natural"
 
     path: str = ""
     client: str = "site"
