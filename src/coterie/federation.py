@@ -13,34 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from coterie.errors import UserError
+from coterie.graph import Graph, Graphs
 from coterie.method import Data, Labels
+from coterie.objective import Classification, Objective, Regression
+from coterie.ragged import Index, Ragged
 
-Index = NDArray[np.int64]
-
-
-class Ragged(NamedTuple):
-    """Rows of integers of different length, in one array."""
-
-    values: Index
-    offsets: Index
-
-    @classmethod
-    def of(cls, rows: Sequence[Index]) -> "Ragged":
-        values = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
-        return cls(values, np.cumsum([0, *map(len, rows)], dtype=np.int64))
-
-    def row(self, i: int) -> Index:
-        return self.values[self.offsets[i] : self.offsets[i + 1]]
-
-    def lengths(self) -> Index:
-        return np.diff(self.offsets)
-
-    def padded(self, rows: Index) -> tuple[Index, NDArray[np.bool_]]:
-        """Those rows as one matrix, and where it holds values; padding is the first value of all."""
-        start, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
-        place = np.arange(lengths.max())
-        mask = place < lengths[:, None]
-        return self.values[np.where(mask, start[:, None] + place, 0)], mask
+__all__ = ["Assignment", "Choices", "Examples", "Federation", "Groups", "Index", "Ragged"]
 
 
 class Groups(NamedTuple):
@@ -67,16 +45,39 @@ class Choices(TypedDict, total=False):
 
 
 class Examples(NamedTuple):
-    """A data set as it is published: no clients yet. Labels are 0..C-1, named by `labels`."""
+    """A data set as it is published: no clients yet.
+
+    y says what is asked: whole numbers 0..C-1, named by `labels`, one for each example or one for each position of a
+    sequence (there, -1 is padding); or floating-point numbers, which are to be predicted as such and have no `labels`.
+    """
 
     x_train: NDArray[Any]
-    y_train: Index
+    y_train: NDArray[Any]
     x_test: NDArray[Any]
-    y_test: Index
+    y_test: NDArray[Any]
     labels: tuple[Any, ...]
     groups: Groups | None = None
     validation: Index | None = None
     """Rows of the train set that are published as validation examples."""
+    edges: Index | None = None
+    """(2, E) where the examples are nodes of a graph: rows of the train set, then of the test set; both directions."""
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether each example has a class: only then are there mixes of classes to speak of."""
+        return self.y_train.ndim == 1 and self.y_train.dtype.kind in "iu"
+
+    def strata(self) -> tuple[Index, Index, int]:
+        """(of each train row, of each test row, their number): classes, or else one stratum of all rows."""
+        if self.has_classes:
+            return self.y_train, self.y_test, len(self.labels)
+        return np.zeros(len(self.y_train), np.int64), np.zeros(len(self.y_test), np.int64), 1
+
+    def label_sets(self, counts: NDArray[Any]) -> list[Index]:
+        """Of clients that have so many rows of each stratum, (I, strata); without classes, all labels for everyone."""
+        if self.has_classes:
+            return [np.flatnonzero(own) for own in counts]
+        return [np.arange(len(self.labels))] * len(counts)
 
 
 class Assignment(NamedTuple):
@@ -106,6 +107,8 @@ class Federation:
     """Each client's own label set, sorted."""
     is_new: NDArray[np.bool_]
     """Held out of training, to be met as new users."""
+    edges: Index | None = None
+    """(2, E) where examples are nodes of a graph: rows of x; those between two clients are nobody's."""
 
     def __post_init__(self) -> None:
         empty = np.flatnonzero(self.splits["train"].lengths() == 0)
@@ -186,13 +189,14 @@ class Federation:
             splits=splits,
             classes=Ragged.of(assignment.classes),
             is_new=assignment.is_new,
+            edges=examples.edges,
         )
 
     def to(self, dtype: torch.dtype, device: torch.device) -> "Federation":
         x = self.x.to(device, dtype if self.x.is_floating_point() else None)
         if not torch.isfinite(torch.stack(torch.aminmax(x))).all():
             raise UserError(f"some inputs are too large for {dtype}; scale them, or use float64")
-        return replace(self, x=x, y=self.y.to(device))
+        return replace(self, x=x, y=self.y.to(device, dtype if self.y.is_floating_point() else None))
 
     def __str__(self) -> str:
         examples = ", ".join(f"{rows.lengths().sum():,} {split}" for split, rows in self.splits.items())
@@ -200,6 +204,14 @@ class Federation:
             f"{len(self.existing):,} clients and {len(self.new):,} new users, {examples} examples, "
             f"{len(self.labels)} classes"
         )
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What is asked: classes, or numbers."""
+        if not self.y.is_floating_point():
+            return Classification()
+        rows = np.concatenate([self.splits["train"].row(i) for i in self.existing])
+        return Regression(float(self.y[torch.from_numpy(rows)].to(torch.float64).var(correction=0)) or 1.0)
 
     @cached_property
     def existing(self) -> Index:
@@ -223,11 +235,19 @@ class Federation:
 
     def num_outputs(self, i: int, labels: Labels) -> int:
         """K_i: the head that the client needs."""
-        return len(self.labels) if labels == "global" else len(self.classes.row(i))
+        return max(1, len(self.labels) if labels == "global" else len(self.classes.row(i)))
 
-    def data(self, i: int, split: str, labels: Labels, stream: int = 0) -> Data:
-        """The client's examples, labelled over the union of classes or over its own."""
-        return Data(*(part[0] for part in self.gather([i], split, labels, [stream])))
+    def data(self, i: int, split: str, labels: Labels, stream: int = 0, num_outputs: int = 0) -> Data:
+        """The client's examples, labelled over the union of classes or over its own; see `gather`."""
+        x, *others = (part[0] for part in self.gather([i], split, labels, [stream], num_outputs))
+        if self.edges is not None:
+            x = Graph(x, torch.from_numpy(self._graphs.edges(i)).to(x.device))
+        return Data(x, *others)
+
+    @cached_property
+    def _graphs(self) -> Graphs:
+        assert self.edges is not None
+        return Graphs.of(self.edges, self.splits, len(self.y))
 
     def gather(
         self, clients: Sequence[int], split: str, labels: Labels, streams: Sequence[int], num_outputs: int = 0
@@ -237,14 +257,20 @@ class Federation:
         `num_outputs` is the width of their heads, where that is more than the labels need.
         """
         picked, device = np.asarray(clients, dtype=np.int64), self.y.device
-        rows, mask = map(torch.from_numpy, self.splits[split].padded(picked))
+        if self.edges is None:
+            chosen, counted = self.splits[split].padded(picked)
+        else:
+            chosen, counted = self._graphs.nodes.padded(picked)
+            counted = counted & (self._graphs.split[chosen] == split)
+        rows, mask = torch.from_numpy(chosen), torch.from_numpy(counted)
         y = self.y[rows.to(device)]
         own, owned = map(torch.from_numpy, self.classes.padded(picked))  # (C, K)
-        if labels == "local":
+        if labels == "local" and self.labels:
             ordered = torch.where(owned, own, len(self.labels)).to(device)
-            y = torch.searchsorted(ordered, y).clamp_(max=ordered.shape[1] - 1)
+            place = torch.searchsorted(ordered, y.flatten(1)).clamp_(max=ordered.shape[1] - 1).reshape(y.shape)
+            y = torch.where(y < 0, y, place)
             own = torch.arange(own.shape[1]).expand_as(own)
-        width = max(num_outputs, len(self.labels) if labels == "global" else own.shape[1])
+        width = max(num_outputs, 1, len(self.labels) if labels == "global" else own.shape[1])
         classes = torch.zeros(len(picked), width + 1, dtype=torch.bool)
         classes.scatter_(1, torch.where(owned, own, width), value=True)
         return Data(
@@ -259,6 +285,7 @@ class Federation:
         """Tells whether a run is resumed on the federation that it was started on."""
         digest = hashlib.sha256(repr((self.ids, self.labels, self.x.shape)).encode())
         rows = [part for ragged in (self.classes, *self.splits.values()) for part in ragged]
+        rows += [] if self.edges is None else [self.edges]
         for array in (self.x.cpu().numpy(), self.y.cpu().numpy(), self.is_new, *rows):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from coterie.round import Client, Round
 from coterie.settings import Count, Rate, Size, settings
-from coterie.task import Data, Task
+from coterie.task import Data, Inputs, Task
 from coterie.tree import Tree
 
 __all__ = ["Client", "Count", "Data", "Labels", "Method", "Passes", "Rate", "Round", "Size", "Task", "Tree", "settings"]
@@ -84,7 +84,7 @@ class Method(ABC):
         """The client's model."""
         return {**shared, **personal}
 
-    def predict(self, task: Task, shared: Tree, personal: Tree, x: Tensor) -> Tensor:
+    def predict(self, task: Task, shared: Tree, personal: Tree, x: Inputs) -> Tensor:
         return task.outputs(self.personal_params(task, shared, personal), x)
 
     @abstractmethod

@@ -1,15 +1,18 @@
 """The verbs that methods share: local steps of a client, steps of a server."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value
 from torch.nn.functional import embedding
 
+from coterie.errors import UserError
+from coterie.graph import Graph
 from coterie.streams import bits
 from coterie.task import Data, Task
-from coterie.tree import Tree, descend, pick
+from coterie.tree import Tree, descend, displacement, pick, shift
 
 
 def minibatch(data: Data, size: int, step: int) -> Data:
@@ -22,6 +25,8 @@ def minibatch(data: Data, size: int, step: int) -> Data:
     N = data.mask.shape[0]
     if size == 0 or size >= N:
         return data
+    if isinstance(data.x, Graph):
+        raise UserError("a graph cannot be cut into minibatches: set the method's batch_size to 0")
     n = data.mask.sum()
     epoch_steps = (n + size - 1) // size
     rank = bits(data.stream, torch.div(step, epoch_steps, rounding_mode="floor"), torch.arange(N, device=n.device))
@@ -32,11 +37,29 @@ def minibatch(data: Data, size: int, step: int) -> Data:
     return data._replace(x=x, y=data.y[chosen], mask=place < n)
 
 
+class Pull(NamedTuple):
+    """The proximal term (mu/2) ||w - centre||² of a local objective."""
+
+    mu: float
+    centre: Tree
+
+
 def local_sgd(
-    task: Task, params: Tree, data: Data, rates: Sequence[float], over: Sequence[str], batch: int = 0
+    task: Task,
+    params: Tree,
+    data: Data,
+    rates: Sequence[float],
+    over: Sequence[str],
+    batch: int = 0,
+    *,
+    momentum: float = 0.0,
+    pull: Pull | None = None,
 ) -> tuple[Tree, Tensor]:
-    """One gradient step for each rate on the parameters named in `over`: (params, loss at the last gradient)."""
-    loss = torch.zeros(())
+    """One gradient step for each rate on the parameters named in `over`: (params, loss at the last gradient).
+
+    The momentum is the heavy ball's, and starts from rest. `pull` adds its gradient, but not its value to the loss.
+    """
+    loss, velocity = torch.zeros(()), dict[str, Tensor]()
     for step, rate in enumerate(rates):
         examples = minibatch(data, batch, step)
 
@@ -44,8 +67,16 @@ def local_sgd(
             return task.loss({**rest, **trained}, examples)
 
         g, loss, buffers = gradient(objective, pick(params, over))
-        params = {**params, **descend(pick(params, over), g, rate), **buffers}
+        if pull is not None:
+            g = {name: value + pull.mu * (params[name] - pull.centre[name]) for name, value in g.items()}
+        velocity = {name: _rolling(velocity.get(name), value, momentum) for name, value in g.items()}
+        params = {**params, **descend(pick(params, over), velocity, rate), **buffers}
     return params, loss
+
+
+def _rolling(velocity: Tensor | None, g: Tensor, momentum: float) -> Tensor:
+    """The heavy ball's velocity, undamped: momentum * velocity + g."""
+    return g if velocity is None or not momentum else momentum * velocity + g
 
 
 def gradient(objective: Callable[[Tree], tuple[Tensor, Tree]], at: Tree) -> tuple[Tree, Tensor, Tree]:
@@ -63,31 +94,70 @@ def gradient(objective: Callable[[Tree], tuple[Tensor, Tree]], at: Tree) -> tupl
     return dict(zip(leaves, g, strict=True)), loss.detach(), {name: value.detach() for name, value in rest.items()}
 
 
-def head_descent(task: Task, head: Tree, features: Tensor, data: Data, steps: int, rate: float) -> Tree:
-    """Gradient descent on the head alone, on features that do not change."""
+def head_descent(
+    task: Task, head: Tree, features: Tensor, data: Data, steps: int, rate: float, momentum: float = 0.0
+) -> Tree:
+    """Gradient descent on the head alone, on features that do not change; momentum as in `local_sgd`."""
     if task.head_is_linear:
-        return _linear_head_descent(head, features, data, steps, rate)
+        return _linear_head_descent(task, head, features, data, steps, rate, momentum)
+    velocity: Tree = {}
     for _ in range(steps):
-        head = descend(head, grad(task.head_loss)(head, features, data), rate)
+        g = grad(task.head_loss)(head, features, data)
+        velocity = {name: _rolling(velocity.get(name), value, momentum) for name, value in g.items()}
+        head = descend(head, velocity, rate)
     return head
 
 
-def _linear_head_descent(head: Tree, features: Tensor, data: Data, steps: int, rate: float) -> Tree:
-    """The same for one linear layer, whose gradient is known: (softmax - labels)ᵀ features / N.
+def _linear_head_descent(
+    task: Task, head: Tree, features: Tensor, data: Data, steps: int, rate: float, momentum: float
+) -> Tree:
+    """The same for one linear layer, whose gradient is known: that over the outputs, times the features.
 
     Features lie as (M, N): so, both products run about twice as fast as the other way round.
     """
     (weight, W), *bias = head.items()
-    phi = features.T.contiguous()
-    share = data.mask / data.mask.sum(dtype=phi.dtype)
-    labels = (data.y == torch.arange(len(W), device=phi.device)[:, None]) * share  # (K, N)
+    phi = features.flatten(0, -2).T.contiguous()
+    counted = task.objective.counted(data.y, data.mask).flatten()
+    slope = task.objective.slope(data.y.flatten(), counted / counted.sum(dtype=phi.dtype), len(W))
     b = bias[0][1][:, None] if bias else None
+    W_velocity, b_velocity = None, None
     for _ in range(steps):
         outputs = W @ phi if b is None else W @ phi + b
-        G = outputs.softmax(0) * share - labels
-        W = W - rate * (G @ phi.T)
-        b = b if b is None else b - rate * G.sum(1, keepdim=True)
+        G = slope(outputs)  # (K, N)
+        W_velocity = _rolling(W_velocity, G @ phi.T, momentum)
+        W = W - rate * W_velocity
+        if b is not None:
+            b_velocity = _rolling(b_velocity, G.sum(1, keepdim=True), momentum)
+            b = b - rate * b_velocity
     return {weight: W} if b is None else {weight: W, bias[0][0]: b[:, 0]}
+
+
+def around_features(
+    task: Task, shared: Tree, personal: Tree, data: Data, work: Callable[[Tensor], tuple[Tensor, Tree, Tree]]
+) -> tuple[Tree, Tree]:
+    """A client's update with a fixed body: one pass through it forward, `work` on the features as in
+    `Method.on_features`, one pass backward: (message, personal). The gradient over the body is in the message."""
+    features, pull_back, buffers = task.body_vjp({**shared, **personal}, data.x)
+    g_features, message, head = work(features)
+    (g,) = pull_back(g_features)
+    return {**g, **travelling(task, shared, buffers), **message}, pick({**personal, **buffers, **head}, personal)
+
+
+def travelling(task: Task, shared: Tree, buffers: Tree) -> Tree:
+    """How far those buffers have moved that are not the client's own."""
+    return displacement(buffers, pick(shared, [name for name in task.buffers if name in shared]))
+
+
+def server_step(task: Task, shared: Tree, memory: Tree, update: Tree, rate: float) -> tuple[Tree, Tree]:
+    """A step on the gradient in `update`, by Adam where the server has memory of it; buffers move by their mean."""
+    buffers = {name: shared[name] for name in task.buffers if name in shared}
+    params = {name: value for name, value in shared.items() if name not in buffers}
+    mean = {name: update[name] / update["weight"] for name in buffers}  # the weights need not sum to one
+    if memory:
+        params, memory = adam(params, memory, update, rate)
+    else:
+        params = descend(params, update, rate)
+    return {**shift(buffers, mean), **params}, memory
 
 
 def adam_memory(params: Mapping[str, Tensor]) -> Tree:

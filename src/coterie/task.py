@@ -1,32 +1,38 @@
 """A task is a model and a loss as pure functions of a Tree, split where the body ends and the head begins.
 
-Shapes: N examples, M features, K outputs.
+Shapes: N examples, M features, K outputs. Where a model answers at each of T positions, its features are (N, T, M) and
+its outputs (N, T, K).
 """
 
 import copy
 import math
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp
 
 from coterie.counting import CountBytes, CountFlops
+from coterie.cut import cut, last_linear, with_outputs
 from coterie.errors import UserError
+from coterie.graph import Graph
+from coterie.objective import Classification, Objective
 from coterie.streams import torch_seeded
 from coterie.tree import Tree, pick
 
 BufferPolicy = Literal["average", "local"]
-HeadInit = Literal["default", "uniform"]
+HeadInit = Literal["default", "uniform", "orthogonal"]
+Inputs = Any
+"""Whatever the model takes: a tensor (N, ...), or a Graph of N nodes."""
 
 
 class Data(NamedTuple):
     """Examples of one client. A batched engine pads them; what is padding has mask 0 and counts for nothing."""
 
-    x: Tensor  # (N, ...)
-    y: Tensor  # (N,)
+    x: Inputs
+    y: Tensor  # (N,) or (N, T)
     mask: Tensor  # (N,) bool
     classes: Tensor  # (K,) bool: which of its outputs are classes of this client
     stream: Tensor  # () the client's stream in this round, from which minibatches are drawn
@@ -53,7 +59,8 @@ class Task:
 
     `buffers` says what becomes of BatchNorm statistics and the like: "average" sends them with the shared part,
     "local" keeps them with the personal part. Parameters with requires_grad=False are constants of the task.
-    `head_init` says how personal heads are drawn: as PyTorch draws their layers, or uniformly from [0, 1).
+    `head_init` says how personal heads are drawn: as PyTorch draws their layers, uniformly from [0, 1), or with
+    orthonormal rows and no bias. `example` is one of the inputs, or one node where inputs are graphs.
     """
 
     def __init__(
@@ -63,6 +70,8 @@ class Task:
         example: Tensor,
         buffers: BufferPolicy = "average",
         head_init: HeadInit = "default",
+        objective: Objective = Classification(),  # noqa: B008 - it has no state
+        is_graph: bool = False,
     ) -> None:
         model = copy.deepcopy(model)
         self.initial: Tree = {
@@ -71,11 +80,11 @@ class Task:
             if value.requires_grad or name in dict(model.named_buffers())
         }
         self._prefix = f"{head}." if head else _NOTHING
-        self._body, self._head = _cut(model, head)
+        self._body, self._head = cut(model, head)
         self._eval_body, self._eval_head = copy.deepcopy(self._body).eval(), copy.deepcopy(self._head).eval()
         self._body.train()
         self._head.train()
-        self._last = _last_linear(self._head, head)
+        self._last = last_linear(self._head, head)
 
         names = [name for name, _ in model.named_parameters() if name in self.initial]
         self.body = tuple(name for name in names if not name.startswith(self._prefix))
@@ -85,8 +94,11 @@ class Task:
         self._head_init = head_init
         self._generator = torch.Generator()
         self._example = example[:1]
+        self.objective = objective
+        self.is_graph = is_graph
         self._check_cut(model.eval(), head)
         self.head_is_linear = isinstance(self._head, nn.Linear)
+        self.mixes_examples = False
         self.is_random = self._is_random()
         self.mixes_examples = self._mixes_examples()
 
@@ -115,8 +127,7 @@ class Task:
                 if callable(reset := getattr(part, "reset_parameters", None)):
                     reset()
             drawn = {self._prefix + name: value.detach().clone() for name, value in head.named_parameters()}
-            if self._head_init == "uniform":
-                drawn = {name: torch.rand_like(value) for name, value in drawn.items()}
+            drawn = {name: self._redrawn(value, torch.default_generator) for name, value in drawn.items()}
         return pick(drawn, self.head)
 
     def _new_linear(self, layer: nn.Linear, num_outputs: int, seed: int) -> Tree:
@@ -127,13 +138,20 @@ class Task:
         if layer.bias is not None:
             bound, bias = 1 / math.sqrt(inputs), torch.empty(num_outputs, dtype=layer.weight.dtype)
             drawn[self._prefix + "bias"] = bias.uniform_(-bound, bound, generator=random)
-        if self._head_init == "uniform":
-            drawn = {name: value.uniform_(0, 1, generator=random) for name, value in drawn.items()}
+        drawn = {name: self._redrawn(value, random) for name, value in drawn.items()}
         return {name: value.to(layer.weight.device) for name, value in drawn.items()}
+
+    def _redrawn(self, value: Tensor, random: torch.Generator) -> Tensor:
+        """As `head_init` has it, in place."""
+        if self._head_init == "uniform":
+            return value.uniform_(0, 1, generator=random)
+        if self._head_init == "orthogonal":
+            return nn.init.orthogonal_(value, generator=random) if value.ndim > 1 else value.zero_()
+        return value
 
     # -- the model
 
-    def outputs(self, params: Tree, x: Tensor) -> Tensor:
+    def outputs(self, params: Tree, x: Inputs) -> Tensor:
         """The model as it is used: BatchNorm and dropout in evaluation mode. (N, K)"""
         features: Tensor = functional_call(self._eval_body, self._of_body(params), (x,))
         outputs: Tensor = functional_call(self._eval_head, self._of_head(params), (features,))
@@ -144,7 +162,7 @@ class Task:
         features, buffers = self._features(params, data.x)
         return self.head_loss(params, features, data), buffers
 
-    def body_vjp(self, params: Tree, x: Tensor) -> tuple[Tensor, Pullback, Tree]:
+    def body_vjp(self, params: Tree, x: Inputs) -> tuple[Tensor, Pullback, Tree]:
         """One pass through the body: features (N, M), the map from their gradient to theta's, and the buffers."""
         theta = pick(params, self.body)
         return vjp(lambda theta: self._features({**params, **theta}, x), theta, has_aux=True)  # type: ignore[return-value]
@@ -154,8 +172,7 @@ class Task:
         return self.mean_loss(functional_call(self._head, self._of_head(params), (features,)), data)
 
     def mean_loss(self, outputs: Tensor, data: Data) -> Tensor:
-        each = nn.functional.cross_entropy(outputs, data.y, reduction="none")
-        return torch.where(data.mask, each, 0).sum() / data.mask.sum()
+        return self.objective.mean_loss(outputs, data.y, data.mask)
 
     def module(self, params: Tree) -> nn.Module:
         """The model with these parameters, as a plain module in evaluation mode."""
@@ -170,13 +187,13 @@ class Task:
 
     def _is_random(self) -> bool:
         """Whether a training pass draws numbers, as dropout does."""
-        one, other = (self._probe(self._example, seed) for seed in (0, 1))
+        one, other = (self._probe(self._batch(2), seed) for seed in (0, 1))
         return not torch.equal(one, other)
 
     def _mixes_examples(self) -> bool:
         """Whether an example's outputs in training depend on its batch, as with BatchNorm: then padding does harm."""
         unlike = (self._example == 0).to(self._example.dtype)
-        one, other = (self._probe(torch.cat([self._example, second])) for second in (self._example, unlike))
+        one, other = (self._probe(self._batch(1, second)) for second in (self._example, unlike))
         return not torch.equal(one, other)
 
     @cached_property
@@ -189,7 +206,7 @@ class Task:
         counts: list[int] = []
         for size in (2, 4):
             with CountBytes() as counted:
-                self._probe(torch.cat([self._example] * size))
+                self._probe(self._batch(size))
             counts.append(counted.total)
         return (counts[1] - counts[0]) // 2
 
@@ -198,15 +215,15 @@ class Task:
     @lru_cache(maxsize=1024)  # noqa: B019 - a task lives as long as its run
     def flops(self, num_outputs: int) -> Flops:
         """Counted, not derived: one example through the task with a head of this size."""
-        x = torch.cat([self._example, self._example])  # BatchNorm refuses a single example
-        yes = x.new_ones(2, dtype=torch.bool)
-        data = Data(x, x.new_zeros(2, dtype=torch.long), yes, yes, x.new_zeros(()))
         params = dict(self.initial)
         if self._last is not None:
             params |= self.new_head(num_outputs, 0)
         with CountFlops() as forward:
-            features, pullback, _ = self.body_vjp(params, x)
+            features, pullback, _ = self.body_vjp(params, self._batch(2))  # BatchNorm refuses a single example
         head = pick(params, self.head)
+        yes = features.new_ones(2, dtype=torch.bool)
+        y = features.new_zeros(features.shape[:-1], dtype=self.objective.answers or features.dtype)
+        data = Data(features, y, yes, yes, features.new_zeros(()))
         with CountFlops() as head_step:
             torch.func.grad(self.head_loss)(head, features, data)
         with CountFlops() as backward:
@@ -215,16 +232,28 @@ class Task:
         both = head_step.total
         return Flops(forward.total / 2, (backward.total - both) / 2, both / 2)
 
-    def _probe(self, x: Tensor, seed: int = 0) -> Tensor:
+    def _batch(self, size: int, *others: Tensor) -> Inputs:
+        """The example so many times, and others; as a graph, nodes in a ring."""
+        x = torch.cat([self._example] * size + [*others])
+        if not self.is_graph:
+            return x
+        here = torch.arange(len(x), device=x.device)
+        return Graph(x, torch.stack([torch.cat([here, here.roll(1)]), torch.cat([here.roll(1), here])]))
+
+    def _probe(self, x: Inputs, seed: int = 0) -> Tensor:
         """The training pass of the initial model: what comes out for the first example."""
         with torch.no_grad(), torch_seeded(seed):
-            features, _ = self._features(self.initial, x if len(x) > 1 else torch.cat([x, x]))
+            features, _ = self._features(self.initial, x)
             outputs: Tensor = functional_call(self._head, self._of_head(self.initial), (features,))
         return outputs[0]
 
-    def _features(self, params: Tree, x: Tensor) -> tuple[Tensor, Tree]:
+    def _features(self, params: Tree, x: Inputs) -> tuple[Tensor, Tree]:
         buffers = {name: params[name].clone() for name in self.buffers}  # a module updates its buffers in place
-        return functional_call(self._body, self._of_body({**params, **buffers}), (x,)), buffers
+        # BatchNorm refuses a single example; twice the same has its mean, and no variance either.
+        alone = self.mixes_examples and isinstance(x, Tensor) and len(x) == 1
+        given = torch.cat([x, x]) if alone else x
+        features: Tensor = functional_call(self._body, self._of_body({**params, **buffers}), (given,))
+        return features[:1] if alone else features, buffers
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def _sized_head(self, num_outputs: int) -> nn.Module:
@@ -241,49 +270,13 @@ class Task:
     def _check_cut(self, model: nn.Module, head: str) -> None:
         try:
             with torch.no_grad():
-                outputs = model(self._example)
-        except RuntimeError as error:
-            shape = tuple(self._example.shape[1:])
-            raise UserError(f"the model does not take inputs of shape {shape}: {error}") from None
+                outputs = model(self._batch(1))
+        except (IndexError, RuntimeError) as error:
+            shape = "x".join(map(str, self._example.shape[1:]))
+            kind = "graphs with nodes" if self.is_graph else "inputs"
+            raise UserError(
+                f"the model does not take {kind} of shape {shape} and type {self._example.dtype}: {error}"
+            ) from None
         self.num_outputs: int = outputs.shape[-1]
-        if not torch.equal(outputs, self.outputs(self.initial, self._example)):
+        if not torch.equal(outputs, self.outputs(self.initial, self._batch(1))):
             raise UserError(f"the model's output is not its head {head!r} applied to the rest; name its last layer")
-
-
-def find_head(model: nn.Module, head: str) -> nn.Module:
-    """The submodule of that name."""
-    if head not in (names := [name for name, _ in model.named_modules() if name]):
-        raise UserError(f"the model has no submodule {head!r} to be its head; it has: {', '.join(names)}")
-    return model.get_submodule(head)
-
-
-def with_outputs(module: nn.Module, num_outputs: int) -> nn.Module:
-    """A copy whose last linear layer has so many outputs; that layer is drawn anew if it had another number."""
-    module = copy.deepcopy(module)
-    name = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)][-1]
-    last = module.get_submodule(name)
-    assert isinstance(last, nn.Linear)
-    if last.out_features == num_outputs:
-        return module
-    fresh = nn.Linear(last.in_features, num_outputs, last.bias is not None, last.weight.device, last.weight.dtype)
-    if not name:
-        return fresh
-    module.set_submodule(name, fresh)
-    return module
-
-
-def _cut(model: nn.Module, head: str) -> tuple[nn.Module, nn.Module]:
-    if not head:
-        return copy.deepcopy(model), nn.Identity()
-    body = copy.deepcopy(model)
-    body.set_submodule(head, nn.Identity())
-    return body, copy.deepcopy(find_head(model, head))
-
-
-def _last_linear(module: nn.Module, head: str) -> str | None:
-    linear = [name for name, child in module.named_modules() if isinstance(child, nn.Linear)]
-    if next(module.buffers(), None) is not None:
-        raise UserError(f"the head {head!r} has buffers (a BatchNorm?); buffers belong in the body")
-    if head and not linear:
-        raise UserError(f"the head {head!r} has no nn.Linear layer, so it cannot be sized to a client's classes")
-    return linear[-1] if linear else None

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from coterie import registry, streams
 from coterie.engine.checkpoint import load_checkpoint, save_checkpoint
@@ -19,6 +19,7 @@ from coterie.errors import UserError
 from coterie.federation import Federation
 from coterie.folder import RunFolder
 from coterie.method import Method, Task
+from coterie.models.init import draw
 from coterie.models.model import Model
 from coterie.models.own import Own
 from coterie.recipe import EngineSettings, Recipe
@@ -161,11 +162,19 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
     dtype: torch.dtype = getattr(torch, recipe.engine.dtype)
     federation = federation.to(dtype, device)
     labels = recipe.method.labels if recipe.model.labels == "auto" else recipe.model.labels
-    outputs = len(federation.labels) if labels == "global" else int(federation.classes.lengths().max())
+    outputs = max(1, len(federation.labels) if labels == "global" else int(federation.classes.lengths().max()))
     with streams.torch_seeded(streams.key(recipe.run.seed, "model")):
-        net = recipe.model.build(tuple(federation.x.shape[1:]), outputs)
+        net = draw(recipe.model, tuple(federation.x.shape[1:]), outputs)
     net = net.to(device, dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload] # for convolutions
-    task = Task(net, recipe.model.head, federation.x[:1], recipe.model.buffers, recipe.model.head_init)
+    task = Task(
+        net,
+        recipe.model.head,
+        _example(federation.x),
+        recipe.model.buffers,
+        recipe.model.head_init,
+        federation.objective,
+        federation.edges is not None,
+    )
     if task.num_outputs < outputs:
         raise UserError(f"the model has {task.num_outputs} outputs, the labels need {outputs}")
     setup = Setup(recipe.method, task, federation, labels, recipe.aggregate, recipe.run.seed)
@@ -178,6 +187,11 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
         recipe.eval.adapt_steps,
         recipe.eval.clients,
     )
+
+
+def _example(x: Tensor) -> Tensor:
+    """One that shows what the model must take: of tokens, that with the largest."""
+    return x[:1] if x.is_floating_point() else x[x.flatten(1).amax(1).argmax()][None]
 
 
 def _engine(settings: EngineSettings, setup: Setup) -> tuple[Engine, str]:

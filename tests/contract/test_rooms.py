@@ -8,14 +8,14 @@ import pytest
 import coterie
 
 ROOT = Path(coterie.__file__).parent
-CONTRACT = {"counting", "errors", "method", "round", "settings", "steps", "streams", "task", "tree"}
+CONTRACT = {"counting", "cut", "errors", "graph", "method", "objective", "ragged", "round", "settings", "steps", "streams", "task", "tree"}
 ROOMS = {
     "methods": CONTRACT,
     "models": CONTRACT,
     "aggregate": CONTRACT,
     "data": {"errors", "federation", "own", "settings"},
     "own": {"errors", "federation", "registry", "streams"},
-    "partition": {"errors", "federation", "settings"},
+    "partition": {"errors", "federation", "ragged", "settings"},
     "engine": CONTRACT | {"aggregate", "cost", "evaluate", "federation"},
     "report": set(),
     "benchmarks": CONTRACT | {"engine", "evaluate", "federation", "recipe", "report", "training"},

@@ -22,12 +22,9 @@ def adapt(setup: Setup, shared: Tree, personal: Tree, data: Data, steps: int) ->
 
 @torch.no_grad()
 def score(setup: Setup, shared: Tree, personal: Tree, data: Data) -> tuple[Tree]:
-    """How many examples there are, how many the client's model gets right, and how many when it chooses among the
-    client's own classes only."""
+    """What the answers of the client's model are worth."""
     outputs = setup.method.predict(setup.task, shared, personal, data.x)
-    among_own = outputs.masked_fill(~data.classes, -torch.inf)
-    right, restricted = (((chosen.argmax(1) == data.y) & data.mask).sum() for chosen in (outputs, among_own))
-    return ({"examples": data.mask.sum(), "right": right, "restricted": restricted},)
+    return (setup.task.objective.scores(outputs, data.y, data.mask, data.classes),)
 
 
 def score_updated(setup: Setup, shared: Tree, message: Tree, personal: Tree, data: Data) -> tuple[Tree]:

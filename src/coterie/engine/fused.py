@@ -82,7 +82,7 @@ def _at_once(
         before = stack([personal[place] for place in group])
         g, sent, after = on_features(before, _padded(own, data.mask), data)
         w = weights[group].to(g)
-        g_features.append(_without_padding(g.mul_(w[:, None, None]), data.mask))
+        g_features.append(_without_padding(g.mul_(w.reshape(-1, *[1] * (g.ndim - 1))), data.mask))
         message = {name: message.get(name, 0) + torch.tensordot(w, value, dims=1) for name, value in sent.items()}
 
         answered = finite_rows({"features": g, **sent, **after}, len(group)).tolist()

@@ -37,7 +37,8 @@ class Setup:
 
     def data(self, client: int, split: str, index: int) -> Data:
         """A client's examples, with its stream in that round."""
-        return Data(*(part[0] for part in self.gather([client], split, index)))
+        key = streams.key(self.seed, "batches", index, self.federation.ids[client])
+        return self.federation.data(client, split, self.labels, key, self.num_outputs(client))
 
     def gather(self, clients: Sequence[int], split: str, index: int) -> Data:
         """The same for several clients whose heads have one width: stacked, padded, masked."""

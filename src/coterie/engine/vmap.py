@@ -26,6 +26,8 @@ class Vmap(Engine):
     """What the clients that are computed at once may take."""
 
     def unfit(self, setup: Setup) -> str | None:
+        if setup.task.is_graph:
+            return "the examples of a client are the nodes of one graph"
         if setup.task.is_random:
             return "the model draws random numbers (dropout), each client's from a stream of its own"
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from coterie.models.model import Model
-from coterie.task import find_head, with_outputs
+from coterie.cut import find_head, with_outputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import UserError
 from coterie.federation import Assignment, Examples, Index
+from coterie.partition.dealing import check_classes
 from coterie.partition.partition import Partition
 from coterie.settings import Count, settings
 
@@ -36,6 +37,7 @@ class Classes(Partition):
     """K, the size of each client's label set: fewer is more personal."""
 
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
+        check_classes(examples, "classes")
         y_train, num_classes = examples.y_train, len(examples.labels)
         self._check(num_classes, self.clients - int(self.new_users * self.clients + 1e-9))
         holds = _draw(self.clients, num_classes, self.classes_per_client, rng)

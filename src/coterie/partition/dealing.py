@@ -14,6 +14,7 @@ from pydantic import Field
 
 from coterie.errors import UserError
 from coterie.federation import Assignment, Examples, Index
+from coterie.ragged import Ragged
 
 Concentration = Annotated[float, Field(ge=1e-6, le=1e6)]
 """Of a symmetric Dirichlet distribution, within what its sampler can tell from 0 and from infinity."""
@@ -26,6 +27,14 @@ def check_size(num_rows: int, clients: int, minimum: int, keys: str) -> None:
         raise UserError(
             f"{clients} clients with at least {minimum} training examples each need {clients * minimum}, "
             f"and the data set has {num_rows}; lower {keys}"
+        )
+
+
+def check_classes(examples: Examples, scheme: str) -> None:
+    if not examples.has_classes:
+        raise UserError(
+            f"partition.name = '{scheme}' needs a class for each example, and these data have none; "
+            "'iid', 'quantity' and 'feature-clusters' do without"
         )
 
 
@@ -59,9 +68,8 @@ def clients_of(y: Index, counts: Index, order: Index) -> Index:
 
 def rows_of(client_of_row: Index, num_clients: int) -> list[Index]:
     """The sorted rows of each client."""
-    by_client = np.argsort(client_of_row, kind="stable")
-    starts = np.searchsorted(client_of_row[by_client], np.arange(num_clients + 1))
-    return np.split(by_client, starts)[1:-1]
+    rows = Ragged.by_owner(client_of_row, num_clients)
+    return [rows.row(i) for i in range(num_clients)]
 
 
 def tally(client_of_row: Index, y: Index, num_clients: int, num_classes: int) -> Index:
@@ -79,8 +87,9 @@ def complete(
     in_file_order: bool = False,
 ) -> Assignment:
     """The training rows as they were dealt, test rows in the same mix, and the classes of the training rows."""
-    y_test, num_clients, num_classes = examples.y_test, len(is_new), len(examples.labels)
-    counts = tally(client_of_row, examples.y_train, num_clients, num_classes)
+    y_train, y_test, num_classes = examples.strata()
+    num_clients = len(is_new)
+    counts = tally(client_of_row, y_train, num_clients, num_classes)
     order = np.arange(len(y_test)) if in_file_order else rng.permutation(len(y_test))
     test_counts = portions(counts, np.bincount(y_test, minlength=num_classes), rng.random(num_classes))
     client_of_test = clients_of(y_test, test_counts, order)
@@ -89,6 +98,6 @@ def complete(
     return Assignment(
         rows_of(client_of_row, num_clients),
         rows_of(client_of_test, num_clients),
-        [np.flatnonzero(own) for own in counts],
+        examples.label_sets(counts),
         is_new,
     )

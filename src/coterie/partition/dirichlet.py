@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.federation import Assignment, Examples, Index
-from coterie.partition.dealing import Concentration, check_size, clients_of, complete, portions
+from coterie.partition.dealing import Concentration, check_classes, check_size, clients_of, complete, portions
 from coterie.partition.partition import Partition
 from coterie.settings import Count, settings
 
@@ -45,6 +45,7 @@ class Dirichlet(Partition):
     """Training examples that every client has at least."""
 
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
+        check_classes(examples, "dirichlet")
         y = examples.y_train
         check_size(len(y), self.clients, self.minimum, "partition.clients or partition.minimum")
         counts = self._draw(np.bincount(y, minlength=len(examples.labels)), rng)

@@ -44,12 +44,13 @@ class FeatureClusters(Partition):
         check_size(len(examples.y_train), self.clients, 1, "partition.clients")
         with threadpool_limits(limits=1):
             client_of_row, centres = _clusters(_flat(examples.x_train), self.clients, rng)
-            counts = tally(client_of_row, examples.y_train, self.clients, len(examples.labels))
-            client_of_test = _nearest(_flat(examples.x_test), examples.y_test, centres, counts > 0)
+            of_train, of_test, number = examples.strata()
+            counts = tally(client_of_row, of_train, self.clients, number)
+            client_of_test = _nearest(_flat(examples.x_test), of_test, centres, counts > 0)
         return Assignment(
             rows_of(client_of_row, self.clients),
             rows_of(client_of_test, self.clients),
-            [np.flatnonzero(own) for own in counts],
+            examples.label_sets(counts),
             self.held_out(self.clients, rng),
         )
 

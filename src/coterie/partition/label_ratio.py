@@ -22,7 +22,7 @@ from pydantic import Field
 
 from coterie.errors import UserError
 from coterie.federation import Assignment, Examples
-from coterie.partition.dealing import clients_of, complete, portions
+from coterie.partition.dealing import check_classes, clients_of, complete, portions
 from coterie.partition.partition import Partition
 from coterie.settings import settings
 
@@ -35,6 +35,7 @@ class LabelRatio(Partition):
     """Number of clients, new users among them; a single one would have no negatives."""
 
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
+        check_classes(examples, "label-ratio")
         if len(examples.labels) != 2:
             raise UserError(
                 f"partition.name = 'label-ratio' is for two classes and the data set has {len(examples.labels)}; "

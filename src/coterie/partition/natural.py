@@ -47,7 +47,7 @@ class Natural(Partition):
         return Assignment(
             rows_of(of_train, len(taken)),
             rows_of(of_test, len(taken)),
-            _label_sets(np.append(of_train, of_test), np.append(examples.y_train, examples.y_test), len(taken)),
+            _label_sets(examples, np.append(of_train, of_test), len(taken)),
             self.held_out(len(taken), rng),
             names=[groups.names[group] for group in taken],
         )
@@ -68,8 +68,10 @@ class Natural(Partition):
         return large if self.clients is None else np.sort(rng.choice(large, self.clients, replace=False))
 
 
-def _label_sets(client_of_row: Index, y: Index, num_clients: int) -> list[Index]:
-    num_classes = int(y.max()) + 1
+def _label_sets(examples: Examples, client_of_row: Index, num_clients: int) -> list[Index]:
+    if not examples.has_classes:
+        return examples.label_sets(np.ones((num_clients, 1)))
+    num_classes = len(examples.labels)
     # Cells of nobody's rows are negative, and floor division keeps them so.
-    cells = np.unique(client_of_row * num_classes + y)
+    cells = np.unique(client_of_row * num_classes + np.append(examples.y_train, examples.y_test))
     return [cells[where] % num_classes for where in rows_of(cells // num_classes, num_clients)]

@@ -27,7 +27,8 @@ class Partition(ABC):
             return self._as_published(published, assignment)
         if not self.validation:
             return assignment
-        parts = [_split(rows, examples.y_train, self.validation, rng) for rows in assignment.train]
+        of_train, *_ = examples.strata()
+        parts = [_split(rows, of_train, self.validation, rng) for rows in assignment.train]
         train, validation = zip(*parts, strict=True)
         return assignment._replace(train=train, validation=validation)
 
