@@ -86,7 +86,7 @@ def test_json_is_the_summary_and_nothing_else(monkeypatch, tmp_path, capsys):
     summary = json.loads(printed.out)
     assert summary == json.loads((tmp_path / "here" / "summary.json").read_text())
     assert set(summary) == {
-        "method", "engine", "seed", "rounds", "protocol", "existing", "new", "train_loss", "cost"
+        "method", "engine", "seed", "rounds", "score", "protocol", "existing", "new", "train_loss", "cost"
     }  # fmt: skip
     assert set(summary["existing"]) == {"as_is", "adapted", "participants"}
     assert set(summary["new"]) == {"before", "after"}
@@ -131,7 +131,7 @@ BAD = {
     "tau < 1": (["method.tau=0"], ["method.tau", "greater than or equal to 1"]),
     "negative rate": (["method.beta=-0.1"], ["method.beta", "-0.1"]),
     "rate is nan": (["method.beta=nan"], ["method.beta", "finite"]),
-    "unknown method": (["method.name=pflgo"], ["pflgo", "'pflego'", "fedavg, pflego"]),
+    "unknown method": (["method.name=pflgo"], ["pflgo", "'pflego'", "fedavg, fedbabu"]),
     "unknown data set": (["data.name=digit"], ["digit", "'digits'", "mnist"]),
     "unknown engine": (["engine.kind=warp"], ["warp", "loop"]),
     "missing data files": (["data.name=mnist"], ["train-images-idx3-ubyte", "COTERIE_DATA"]),

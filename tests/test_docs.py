@@ -43,7 +43,8 @@ def test_the_guide_to_own_data_runs(play, capsys):
     existing, new = map(float, printed[1].split())
     assert existing > 0.95
     assert new > 0.7
-    assert printed[2:] == ["('type 0', 'type 1')", "type 0", "(7, 8, 9)"]
+    assert printed[3].startswith("R² 0.9")
+    assert [printed[2], *printed[4:]] == ["('type 0', 'type 1')", "type 0", "(7, 8, 9)"]
     assert left["fed"].x.shape[1:] == (16, 16)
 
 

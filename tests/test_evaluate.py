@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import coterie
 import reference as ref
 from coterie.engine import client
 from coterie.engine.loop import Loop
@@ -70,12 +72,12 @@ def test_as_is_is_what_is_stored_and_adapted_is_trained_further():
     kept = [store[i] for i in range(6)]
     result = of_all(setup, shared, store, adapt_steps=30)
 
-    assert result.as_is.clients == result.adapted.clients == [0, 1, 2, 3]
-    assert result.before.clients == result.after.clients == [4, 5]
-    for scores, i in ((result.as_is, 0), (result.as_is, 1), (result.before, 4)):
+    assert result.test.as_is.clients == result.test.adapted.clients == [0, 1, 2, 3]
+    assert result.test.before.clients == result.test.after.clients == [4, 5]
+    for scores, i in ((result.test.as_is, 0), (result.test.as_is, 1), (result.test.before, 4)):
         personal = store[i]
         assert scores.accuracy[scores.clients.index(i)] == score(setup, i, shared, personal)[0]
-    for scores, i in ((result.adapted, 0), (result.after, 5)):
+    for scores, i in ((result.test.adapted, 0), (result.test.after, 5)):
         personal = setup.method.adapt(setup.task, shared, store[i], setup.data(i, "train", 0), 30)
         assert scores.accuracy[scores.clients.index(i)] == score(setup, i, shared, personal)[0]
     for i, before in enumerate(kept):
@@ -90,3 +92,53 @@ def test_train_loss_is_objective_1():
     ]
     result = of_all(setup, shared, ref.store(setup), 0)
     assert result.train_loss == pytest.approx((sizes * losses).sum() / sizes.sum(), abs=1e-12)
+
+
+class RefusesNothing(nn.Module):
+    """A model like many others: an empty batch is an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(x.reshape(len(x), -1)) + x.max()
+
+
+@pytest.mark.parametrize("kind", ["loop", "vmap"])
+def test_a_client_without_test_examples_is_not_asked(kind):
+    clients = {
+        "tested": (np.ones((3, 4)), [0, 1, 2], np.ones((2, 4)), [0, 1]),
+        "untested": (np.ones((2, 4)), [3, 4], np.ones((0, 4)), []),
+    }
+    run = coterie.train(
+        coterie.Federation.from_arrays(clients), model=RefusesNothing(), head="", method="fedavg", rounds=1, engine=kind
+    )
+    by_client = {row["client"]: row["accuracy"] for row in run.clients()}
+    assert np.isnan(by_client["untested"])
+    assert by_client["tested"] >= 0
+
+
+@pytest.mark.parametrize("kind", ["loop", "vmap"])
+def test_validation_examples_are_scored_as_test_examples_are(kind):
+    """A federation whose validation examples are its test examples."""
+    rng = np.random.default_rng(0)
+    clients = {}
+    for name in ("a", "b", "c"):
+        x, y = rng.normal(size=(9, 4)), rng.integers(0, 2, size=9)
+        clients[name] = (x, np.arange(9) % 2, x[:5], y[:5], x[:5], y[:5])
+    run = coterie.train(
+        coterie.Federation.from_arrays(clients, new=["c"]), model="mlp", method="pflego", rounds=2, engine=kind
+    )
+    validation = run.summary["validation"]
+    for group, protocols in validation.items():
+        for protocol, figures in protocols.items():
+            assert figures == {key: run.summary[group][protocol][key] for key in figures}
+    assert validation.keys() == {"existing", "new"}
+    assert validation["existing"].keys() == {"as_is", "adapted"}
+    assert "validation" in run.history[-1]["eval"]
+
+
+def test_without_validation_examples_there_are_no_validation_figures():
+    clients = {"a": (np.ones((3, 4)), [0, 1, 0], np.ones((2, 4)), [0, 1])}
+    assert "validation" not in coterie.train(coterie.Federation.from_arrays(clients), rounds=1).summary

@@ -195,7 +195,10 @@ def test_heads_drawn_uniformly(federation):
     [
         ({"method": FedAvg}, "method must be a name or a method"),
         ({"model": MLP}, "model must be a name"),
-        ({"model": nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), "head": "1"}, r"inputs of shape \(64,\)"),
+        (
+            {"model": nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), "head": "1"},
+            "inputs of shape 64 and type torch.float32",
+        ),
         ({"model": nn.Sequential(nn.Linear(64, 2)), "head": "", "method": "fedavg"}, "2 outputs, the labels need 9"),
     ],
 )

@@ -56,7 +56,9 @@ def run(
     training = Training(settings, federation, folder, resume=resume is not None)
     logger.info("%s on %s: %s", names["method"], names["data"], federation)
     interrupted = _on_interrupt()
-    with RunProgress(screen, settings.run.rounds, len(training.simulation.history), quiet=as_json) as progress:
+    simulation = training.simulation
+    done, score = len(simulation.history), simulation.setup.task.objective.score
+    with RunProgress(screen, settings.run.rounds, done, score, quiet=as_json) as progress:
         try:
             result = training.play(progress.advance, lambda: bool(interrupted))
         except KeyboardInterrupt:
@@ -107,18 +109,36 @@ def fetch_data(name: DataArgument, changes: Changes = None) -> None:
 
 
 @data_app.command("show")
-def show_data(name: DataArgument, changes: Changes = None) -> None:
+def show_data(
+    name: DataArgument,
+    changes: Changes = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same as an HTML page; none unless given.")
+    ] = None,
+) -> None:
     """Count a data set's examples, classes and groups, and those of each client once it is dealt."""
     from coterie import recipe as recipes
+    from coterie.data import census
     from coterie.data.describe import dealt, described
+    from coterie.report.data_page import data_page
 
     settings = recipes.read({"data": {"name": name}}, changes or [])
     examples = settings.dataset().load()
     Console().print(described(examples), "")
+    federation, problem = None, ""
     try:
-        Console().print(dealt(settings.deal(examples)))
+        federation = settings.deal(examples)
+        Console().print(dealt(federation))
     except UserError as error:
-        Console().print(f"Not dealt to clients: {error}", highlight=False, markup=False)
+        problem = str(error)
+        Console().print(f"Not dealt to clients: {problem}", highlight=False, markup=False)
+    if out is not None:
+        tree = settings.as_dict()
+        dealing = {"data": tree["data"], "partition": tree["partition"], "run": {"seed": settings.run.seed}}
+        clients = None if federation is None else census.of_clients(federation)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(data_page(dealing, census.of_examples(examples), clients, problem), encoding="utf-8")
+        Console().print(str(out), highlight=False, soft_wrap=True, markup=False)
 
 
 @app.command("recipes")

@@ -22,7 +22,7 @@ class Scores(NamedTuple):
 
     clients: list[int]
     accuracy: Floats
-    """The share of correct answers on the client's test split; not a number where it has none."""
+    """The score on the client's examples, which is the share of right answers; not a number where it has none."""
     restricted: Floats
     """The same, choosing among the client's own classes only."""
 
@@ -36,13 +36,21 @@ class Scores(NamedTuple):
         return cls(clients, columns[:, 1] / examples, columns[:, 2] / examples)
 
 
-class Evaluation(NamedTuple):
-    """One evaluation of all clients."""
+class OnSplit(NamedTuple):
+    """The scores of all clients on one of their splits: existing users, then new ones."""
 
     as_is: Scores
     adapted: Scores
     before: Scores
     after: Scores
+
+
+class Evaluation(NamedTuple):
+    """One evaluation of all clients."""
+
+    test: OnSplit
+    validation: OnSplit | None
+    """For choosing between models, where examples were kept for that."""
     train_loss: float
     """Objective (1): sum over the existing clients of N_i/N times the loss of the personal model as it is."""
 
@@ -56,9 +64,12 @@ def evaluate(
     existing: Sequence[int],
     new: Sequence[int],
 ) -> Evaluation:
-    as_is, adapted = _both(engine, setup, shared, store, adapt_steps, existing)
-    before, after = _both(engine, setup, shared, store, adapt_steps, new)
-    return Evaluation(as_is, adapted, before, after, _train_loss(engine, setup, shared, store, existing))
+    splits = [split for split in ("test", "validation") if split in setup.federation.splits]
+    of_existing, of_new = (
+        _both(engine, setup, shared, store, adapt_steps, clients, splits) for clients in (existing, new)
+    )
+    test, *validation = (OnSplit(*of_existing[split], *of_new[split]) for split in splits)
+    return Evaluation(test, next(iter(validation), None), _train_loss(engine, setup, shared, store, existing))
 
 
 def statistics(scores: Scores, sizes: Floats) -> dict[str, Any]:
@@ -78,16 +89,24 @@ def statistics(scores: Scores, sizes: Floats) -> dict[str, Any]:
 
 
 def _both(
-    engine: Engine, setup: Setup, shared: Tree, store: PersonalStore, steps: int, clients: Sequence[int]
-) -> tuple[Scores, Scores]:
-    """As they are, and adapted."""
-    plain: dict[int, Tree] = {}
-    adapted: dict[int, Tree] = {}
+    engine: Engine,
+    setup: Setup,
+    shared: Tree,
+    store: PersonalStore,
+    steps: int,
+    clients: Sequence[int],
+    splits: Sequence[str],
+) -> dict[str, tuple[Scores, Scores]]:
+    """As they are, and adapted, on each split."""
+    plain: dict[str, dict[int, Tree]] = {split: {} for split in splits}
+    adapted: dict[str, dict[int, Tree]] = {split: {} for split in splits}
     for some in _parts(clients):
         personal = [store[i] for i in some]
-        plain |= engine.answers(setup, client.score, shared, some, personal, split="test")
-        adapted |= engine.adapted_scores(setup, shared, some, personal, steps)
-    return Scores.of(plain), Scores.of(adapted)
+        refreshed = engine.adapted_scores(setup, shared, some, personal, steps, splits)
+        for split in splits:
+            plain[split] |= engine.answers(setup, client.score, shared, some, personal, split=split)
+            adapted[split] |= refreshed[split]
+    return {split: (Scores.of(plain[split]), Scores.of(adapted[split])) for split in splits}
 
 
 def _train_loss(engine: Engine, setup: Setup, shared: Tree, store: PersonalStore, clients: Sequence[int]) -> float:

@@ -42,6 +42,8 @@ class Choices(TypedDict, total=False):
     """Likewise for choosing between models: none unless given."""
     seed: int
     """Of the draw of those shares, which is stratified by class; 0 unless given."""
+    regression: bool
+    """The labels are numbers to be predicted as such, not classes; bring them to about unit variance."""
 
 
 class Examples(NamedTuple):
@@ -200,9 +202,8 @@ class Federation:
 
     def __str__(self) -> str:
         examples = ", ".join(f"{rows.lengths().sum():,} {split}" for split, rows in self.splits.items())
-        return (
-            f"{len(self.existing):,} clients and {len(self.new):,} new users, {examples} examples, "
-            f"{len(self.labels)} classes"
+        return f"{len(self.existing):,} clients and {len(self.new):,} new users, {examples} examples, " + (
+            f"{len(self.labels)} classes" if self.labels else "numbers to predict"
         )
 
     @cached_property

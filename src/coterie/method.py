@@ -24,7 +24,8 @@ class Passes(NamedTuple):
     batch: int
     body_forwards: int
     body_backwards: int
-    head_steps: int
+    head_steps: float
+    """A pass through the head that does not train it is half of one."""
 
 
 class Method(ABC):
@@ -32,6 +33,8 @@ class Method(ABC):
     """The default label space: "local" re-indexes each client's own classes, "global" is the union of all."""
     fixed_body: ClassVar[bool] = False
     """Whether the body is the same for all clients during a round, so that the cohort can pass through it at once."""
+    everyone: ClassVar[bool] = False
+    """Whether it means anything only if every client takes part in every round."""
 
     def init_shared(self, task: Task) -> Tree:
         """What the server sends in the first round."""

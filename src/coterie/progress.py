@@ -1,4 +1,4 @@
-"""The progress bar of a run: loss, accuracy, time left."""
+"""The progress bar of a run: loss, score, time left."""
 
 from types import TracebackType
 from typing import Any
@@ -8,19 +8,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class RunProgress:
-    def __init__(self, console: Console, rounds: int, done: int, quiet: bool) -> None:
+    def __init__(self, console: Console, rounds: int, done: int, score: str, quiet: bool) -> None:
         self._bar = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
             BarColumn(),
-            TextColumn("loss {task.fields[loss]}  accuracy {task.fields[accuracy]}"),
+            TextColumn(f"loss {{task.fields[loss]}}  {score} {{task.fields[score]}}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=console,
             disable=quiet,
         )
-        self._task = self._bar.add_task("", total=rounds, completed=done, loss="-", accuracy="-")
+        self._task = self._bar.add_task("", total=rounds, completed=done, loss="-", score="-")
 
     def __enter__(self) -> "RunProgress":
         self._bar.start()
@@ -36,7 +36,7 @@ class RunProgress:
             self._bar.update(self._task, loss=f"{record['train_loss']:.4f}")
         if "eval" in record:
             mean = record["eval"]["existing"]["as_is"]["mean"]
-            self._bar.update(self._task, accuracy="-" if mean is None else f"{100 * mean:.1f} %")
+            self._bar.update(self._task, score="-" if mean is None else f"{100 * mean:.1f} %")
         self._bar.update(self._task, completed=record["round"])
 
     def stop(self) -> None:

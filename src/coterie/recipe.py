@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from coterie import registry, streams
 from coterie.aggregate.rule import Rule
 from coterie.data.dataset import Dataset
+from coterie.engine.population import PopulationSettings
 from coterie.engine.sampler import Fixed, Independent, Participation, Uniform
 from coterie.engine.vmap import Gigabytes
 from coterie.errors import UserError
@@ -75,7 +76,7 @@ class EngineSettings:
     """Of the Ray cluster, each with `threads` (at least one) and `memory` of its own; 0 is all that it has CPUs for."""
 
 
-PLAIN = {"run": RunSettings, "eval": EvalSettings, "engine": EngineSettings}
+PLAIN = {"run": RunSettings, "population": PopulationSettings, "eval": EvalSettings, "engine": EngineSettings}
 NAMED = {"data": "data", "partition": "partition", "model": "models", "method": "methods", "aggregate": "aggregate"}
 USUAL = {"partition": "classes", "model": "mlp", "method": "pflego", "aggregate": "mean"}
 
@@ -88,6 +89,7 @@ class Recipe:
     method: Method
     aggregate: Rule
     run: RunSettings
+    population: PopulationSettings
     eval: EvalSettings
     engine: EngineSettings
     data: Dataset | None = None
@@ -109,7 +111,7 @@ class Recipe:
             if section not in tree and (section == "data" or (section == "partition" and "data" not in tree)):
                 continue
             options = dict(tree.get(section, {}))
-            usual = parts["data"].usual_partition if section == "partition" and "data" in parts else USUAL.get(section)
+            usual = getattr(parts.get("data"), f"usual_{section}", USUAL.get(section))
             name = options.pop("name", usual)
             if not isinstance(name, str):
                 raise UserError(f"{section}.name must be one of: {', '.join(registry.names(kind))}")

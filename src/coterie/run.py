@@ -52,7 +52,8 @@ class Run:
 
     def personalize(self, x: ArrayLike, y: ArrayLike, steps: int | None = None) -> nn.Module:
         """A model for a client never seen before, adapted on its examples; `classes` names the outputs."""
-        arrays = Federation.from_arrays({"new": (x, y, np.asarray(x)[:0], np.asarray(y)[:0])})
+        given = {"new": (x, y, np.asarray(x)[:0], np.asarray(y)[:0])}
+        arrays = Federation.from_arrays(given, regression=not self.federation.labels)
         setup, arrays = self._setup, arrays.to(self.federation.x.dtype, self.federation.x.device)
         if arrays.x.shape[1:] != self.federation.x.shape[1:]:
             raise UserError(
@@ -67,7 +68,7 @@ class Run:
                 )
             places = torch.tensor([self.federation.labels.index(label) for label in classes], device=data.y.device)
             data, classes = data._replace(y=places[data.y]), self.federation.labels
-        width = setup.task.num_outputs if setup.shares_head else len(classes)
+        width = setup.task.num_outputs if setup.shares_head else max(1, len(classes))
         if len(classes) > width:
             raise UserError(f"{len(classes)} classes do not fit the shared head of {width} outputs")
         client = Client("new", width, streams.key(setup.seed, "personal", 0, "new"))
@@ -81,7 +82,7 @@ class Run:
     def clients(self) -> list[Record]:
         """A row for each client, as in clients.csv."""
         visits = Counter(client for record in self.history for client in record["cohort"])
-        evaluation, federation = self._evaluation, self.federation
+        evaluation, federation = self._evaluation.test, self.federation
         rows = [
             *_rows("existing", evaluation.as_is, evaluation.adapted),
             *_rows("new", evaluation.before, evaluation.after),
@@ -103,15 +104,20 @@ class Run:
         simulation, setup = self._simulation, self._setup
         none = Scores.of({})
         final = self.history[-1]["eval"] if self.history else simulation.measured(self._evaluation, none)
-        existing = which(len(self._evaluation.as_is.clients), len(self.federation.existing))
-        new = which(len(self._evaluation.before.clients), len(self.federation.new))
+        present = simulation.population.present(max(1, len(self.history)))
+        existing = which(len(self._evaluation.test.as_is.clients), len(present))
+        new = which(len(self._evaluation.test.before.clients), len(self.federation.new))
         return {
             "method": registry.name_of("methods", setup.method),
             "engine": registry.name_of("engine", simulation.engine),
             "seed": setup.seed,
             "rounds": len(self.history),
-            "protocol": protocol(setup.labels, simulation.adapt_steps, len(self.history), existing, new),
+            "score": setup.task.objective.score,
+            "protocol": protocol(
+                setup.task.objective.score, setup.labels, simulation.adapt_steps, len(self.history), existing, new
+            ),
             **with_last10(final, self.history),
+            **({"validation": final["validation"]} if "validation" in final else {}),
             "train_loss": final["train_loss"],
             "cost": totals(self.history).as_dict(),
         }

@@ -26,13 +26,13 @@ def with_last10(final: dict[str, Any], history: list[Record]) -> dict[str, Any]:
     }
 
 
-def protocol(labels: str, adapt_steps: int, rounds: int, existing: str, new: str) -> str:
+def protocol(score: str, labels: str, adapt_steps: int, rounds: int, existing: str, new: str) -> str:
     """A sentence that says which clients, which model, before or after adaptation, which split, which round."""
-    space = (
-        "its own classes" if labels == "local" else "the union of all classes (restricted_mean: its own classes only)"
-    )
+    own, all_of_them = "its own classes", "the union of all classes (restricted_mean: its own classes only)"
+    space = f", over {own if labels == 'local' else all_of_them}" if score == "accuracy" else ""
     return (
-        f"Accuracy on each client's own test split after round {rounds}, over {space}, unweighted mean over clients: "
+        f"{score[0].upper()}{score[1:]} on each client's own test split after round {rounds}{space}, "
+        "unweighted mean over clients: "
         f"existing.as_is and existing.adapted are {existing} of the training, with the personal part "
         f"as last stored and after {adapt_steps} local adaptation steps on their training split; existing.participants "
         "are the last round's cohort right after its local update, before aggregation; new.before and new.after are "

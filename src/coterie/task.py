@@ -271,7 +271,7 @@ class Task:
         try:
             with torch.no_grad():
                 outputs = model(self._batch(1))
-        except (IndexError, RuntimeError) as error:
+        except (AttributeError, IndexError, RuntimeError, TypeError) as error:
             shape = "x".join(map(str, self._example.shape[1:]))
             kind = "graphs with nodes" if self.is_graph else "inputs"
             raise UserError(

@@ -1,9 +1,10 @@
 """Train: from a federation and a recipe to a run, with its folder, its checkpoints and its resumption."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,8 @@ from coterie.engine.checkpoint import load_checkpoint, save_checkpoint
 from coterie.engine.choose import choose
 from coterie.engine.engine import Engine
 from coterie.engine.machine import settle
+from coterie.engine.population import Population, PopulationSettings
+from coterie.engine.sampler import Fixed
 from coterie.engine.setup import Setup
 from coterie.engine.simulate import Record, Simulation
 from coterie.errors import UserError
@@ -41,6 +44,7 @@ def train(
     participation: str = "fixed",
     probability: float | None = None,
     clients_range: Sequence[int] | None = None,
+    population: Mapping[str, Any] | None = None,
     seed: int = 0,
     eval_every: int = 10,
     checkpoint_every: int = 10,
@@ -76,6 +80,7 @@ def train(
         "model": {"name": model} if isinstance(model, str) else {},
         "method": {"name": method} if isinstance(method, str) else {},
         "run": run,
+        "population": dict(population or {}),
         "eval": {"adapt_steps": adapt_steps, "clients": eval_clients},
         "engine": {"kind": engine, "dtype": dtype, "device": device},
     }
@@ -158,6 +163,10 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
         raise UserError("every client is a new user; leave some for the training")
     participation = recipe.run.cohorts(len(federation.existing))
     participation.check(len(federation.existing))
+    everyone = participation == Fixed(len(federation.existing)) and recipe.population == PopulationSettings()
+    if recipe.method.everyone and not everyone:
+        name = registry.name_of("methods", recipe.method)
+        raise UserError(f"{name} needs every client in every round; leave out run.clients_per_round and [population]")
     device = _device(recipe.engine.device)
     dtype: torch.dtype = getattr(torch, recipe.engine.dtype)
     federation = federation.to(dtype, device)
@@ -182,6 +191,7 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
         *_engine(recipe.engine, setup),
         setup,
         participation,
+        Population(recipe.population, federation, recipe.run.seed),
         recipe.run.rounds,
         recipe.run.eval_every,
         recipe.eval.adapt_steps,

@@ -33,7 +33,7 @@ def test_unequal_clients_of_different_heads(method, name, dtype):
     assert_same_rounds(setup, engine(name, setup), cohorts, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("kind", ["deep head", "logreg", "norm average", "norm local"])
+@pytest.mark.parametrize("kind", ["deep head", "logreg", "norm average", "norm local", "numbers", "sequences"])
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("method", METHODS)
 def test_other_models(method, name, kind):

@@ -8,7 +8,21 @@ import pytest
 import coterie
 
 ROOT = Path(coterie.__file__).parent
-CONTRACT = {"counting", "cut", "errors", "graph", "method", "objective", "ragged", "round", "settings", "steps", "streams", "task", "tree"}
+CONTRACT = {
+    "counting",
+    "cut",
+    "errors",
+    "graph",
+    "method",
+    "objective",
+    "ragged",
+    "round",
+    "settings",
+    "steps",
+    "streams",
+    "task",
+    "tree",
+}
 ROOMS = {
     "methods": CONTRACT,
     "models": CONTRACT,

@@ -111,3 +111,36 @@ def test_an_empty_client(empty):
 def test_what_cannot_be_chosen():
     with pytest.raises(TypeError, match="tests"):
         Federation.from_arrays({"a": clients_of_two()}, tests=0.5)
+
+
+def test_numbers_stay_numbers_and_are_split_without_classes():
+    x = np.arange(8.0)[:, None]
+    federation = Federation.from_arrays({"anna": (x, x[:, 0] / 3), "ben": (x, x[:, 0])}, regression=True)
+    assert federation.labels == ()
+    assert federation.sizes("test").tolist() == [2, 2]
+    np.testing.assert_array_equal(federation.y[:8], federation.x[:8, 0] / 3)
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        ([1.0, float("nan")], "client 'anna': y row 1 is nan; mend or drop it"),
+        (["low", "high"], "y must be one number a row, got <U4 of shape"),
+        ([[1.0], [2.0]], "y must be one number a row"),
+    ],
+)
+def test_what_is_no_number_is_said(y, words):
+    with pytest.raises(UserError, match=words):
+        Federation.from_arrays({"anna": (np.ones((2, 1)), y)}, regression=True)
+
+
+def test_numbers_without_the_word_are_explained():
+    with pytest.raises(UserError, match=r"0\.5, not a class label; for numbers say regression=True"):
+        Federation.from_arrays({"anna": (np.ones((2, 1)), [0.5, 1.0])})
+
+
+def test_a_table_of_numbers(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("site,a,y\n" + "".join(f"s{i % 2},{i},{i / 4}\n" for i in range(12)))
+    federation = Federation.from_table(path, regression=True, test=0.0)
+    assert federation.y.tolist() == [i / 4 for i in (*range(0, 12, 2), *range(1, 12, 2))]

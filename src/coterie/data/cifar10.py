@@ -1,7 +1,7 @@
 """CIFAR-10: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -21,6 +21,8 @@ _LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 @settings
 class CIFAR10(Dataset):
     """Photographs of ten kinds of things, 3x32x32: 50000 to train, 10000 to test, classes of equal size."""
+
+    usual_model: ClassVar[str] = "cnn-cifar"
 
     path: str | None = None
     """The folder of the batches, in the binary layout (.bin) or the Python one, or of the folder that the archive

@@ -1,7 +1,7 @@
 """CIFAR-100: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009."""
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from coterie.data import pickles
 from coterie.data.cifar import read_binary, read_python
@@ -21,6 +21,8 @@ _BYTE = {"coarse": 0, "fine": 1}
 @settings
 class CIFAR100(Dataset):
     """Photographs of a hundred kinds of things, 3x32x32: 50000 to train, 10000 to test, classes of equal size."""
+
+    usual_model: ClassVar[str] = "cnn-cifar"
 
     path: str | None = None
     """The folder of the binary files (.bin, label names in .txt) or of the Python ones (train, test, meta), or of the

@@ -11,6 +11,9 @@ class Dataset(ABC):
     usual_partition: ClassVar[str] = "classes"
     """Where the recipe names none; data that come with their clients keep them."""
 
+    usual_model: ClassVar[str] = "mlp"
+    """Likewise."""
+
     @abstractmethod
     def load(self) -> Examples:
         """The train and the test examples as published, before any client exists."""

@@ -28,6 +28,7 @@ class FEMNIST(Dataset):
     """EMNIST's digits and letters by the hand that wrote them, 28x28, 62 classes; as many writers as LEAF was asked."""
 
     usual_partition: ClassVar[str] = "natural"
+    usual_model: ClassVar[str] = "cnn-femnist"
 
     path: str | None = None
     """The folder of train/ and test/ as LEAF makes them; without it, $COTERIE_DATA/femnist, then the user's cache."""

@@ -35,6 +35,8 @@ class Folder(Dataset):
     """Likewise for choosing between models."""
     seed: Size = 0
     """Of the draw of those shares; apart from run.seed, so that all runs have the same test examples."""
+    regression: bool = False
+    """The labels are numbers to be predicted as such, of about unit variance; not classes."""
 
     def load(self) -> Examples:
         if not self.path:
@@ -49,5 +51,6 @@ class Folder(Dataset):
             test=self.test,
             validation=self.validation,
             seed=self.seed,
+            regression=self.regression,
         )
         return examples(federation)

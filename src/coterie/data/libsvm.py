@@ -4,7 +4,7 @@ A row for each example: its label, then index:value for each feature that is not
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,9 @@ class Rows(NamedTuple):
 @settings
 class LibSVM(Dataset):
     """A file of your own in the text format of LIBSVM; a quarter of each class to test, unless it has a test file."""
+
+    usual_partition: ClassVar[str] = "iid"
+    usual_model: ClassVar[str] = "logreg"
 
     path: str | None = None
     """The folder of the files."""

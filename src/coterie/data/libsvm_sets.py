@@ -6,7 +6,7 @@ of rows are what tells a damaged file.
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from coterie.data.dataset import Dataset
 from coterie.data.fetch import File
@@ -33,6 +33,9 @@ class Figures(NamedTuple):
 
 @settings
 class Collected(Dataset):
+    usual_partition: ClassVar[str] = "iid"
+    usual_model: ClassVar[str] = "logreg"
+
     path: str | None = None
     """The folder of the files; without it, $COTERIE_DATA/libsvm, the user's cache, a download."""
 

@@ -37,6 +37,7 @@ class Omniglot(Dataset):
     """1623 characters of 50 alphabets, each drawn by 20 people, 28x28: 15 of the drawings to train, 5 to test."""
 
     usual_partition: ClassVar[str] = "natural"
+    usual_model: ClassVar[str] = "conv4"
 
     path: str | None = None
     """The folder of images_background.zip and images_evaluation.zip; without it, $COTERIE_DATA/omniglot, the user's

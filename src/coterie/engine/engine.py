@@ -125,14 +125,21 @@ class Engine(ABC):
         return found
 
     def adapted_scores(
-        self, setup: Setup, shared: Tree, clients: Sequence[int], personal: Sequence[Tree], steps: int
-    ) -> dict[int, Tree]:
-        """`client.score` after adaptation; as they come out, so that no two groups of adapted models are in memory."""
-        scores: dict[int, Tree] = {}
+        self,
+        setup: Setup,
+        shared: Tree,
+        clients: Sequence[int],
+        personal: Sequence[Tree],
+        steps: int,
+        splits: Sequence[str],
+    ) -> dict[str, dict[int, Tree]]:
+        """`client.score` after adaptation, for each split; group by group, so that no two are in memory adapted."""
+        scores: dict[str, dict[int, Tree]] = {split: {} for split in splits}
         work = partial(client.adapt, steps=steps)
         for group in self.each_client(setup, work, shared, clients, personal, split="train"):
             who = [clients[place] for place in group.places]
-            scores |= self.answers(setup, client.score, shared, who, group.rows(), split="test")
+            for split in splits:
+                scores[split] |= self.answers(setup, client.score, shared, who, group.rows(), split=split)
         return scores
 
 

@@ -95,13 +95,20 @@ class Ray(Engine):
         return replies
 
     def adapted_scores(
-        self, setup: Setup, shared: Tree, clients: Sequence[int], personal: Sequence[Tree], steps: int
-    ) -> dict[int, Tree]:
+        self,
+        setup: Setup,
+        shared: Tree,
+        clients: Sequence[int],
+        personal: Sequence[Tree],
+        steps: int,
+        splits: Sequence[str],
+    ) -> dict[str, dict[int, Tree]]:
         jobs = [
-            partial(_adapted_scores, _of(clients, part), _of(personal, part), steps)
+            partial(_adapted_scores, _of(clients, part), _of(personal, part), steps, splits)
             for part in self._shards(setup, clients)
         ]
-        return {client: tree for found in self._crew.do(setup, shared, jobs) for client, tree in found.items()}
+        answers: list[dict[str, dict[int, Tree]]] = self._crew.do(setup, shared, jobs)
+        return {split: dict(pair for found in answers for pair in found[split].items()) for split in splits}
 
     def _shards(self, setup: Setup, clients: Sequence[int], split: str = "train") -> list[list[int]]:
         return shards(setup.federation.sizes(split)[list(clients)].tolist(), self._crew.size)
@@ -160,6 +167,12 @@ def _local_updates(
 
 
 def _adapted_scores(
-    clients: Sequence[int], personal: Sequence[Tree], steps: int, engine: Engine, setup: Setup, shared: Tree
-) -> dict[int, Tree]:
-    return engine.adapted_scores(setup, shared, clients, personal, steps)
+    clients: Sequence[int],
+    personal: Sequence[Tree],
+    steps: int,
+    splits: Sequence[str],
+    engine: Engine,
+    setup: Setup,
+    shared: Tree,
+) -> dict[str, dict[int, Tree]]:
+    return engine.adapted_scores(setup, shared, clients, personal, steps, splits)

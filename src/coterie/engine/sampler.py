@@ -18,7 +18,10 @@ class Participation(ABC):
 
     @abstractmethod
     def draw(self, num_clients: int, rng: np.random.Generator) -> tuple[Index, float]:
-        """(cohort, r): places among the clients in increasing order, and the expected size of such a cohort."""
+        """(cohort, r): places among the clients in increasing order, and the expected size of such a cohort.
+
+        Where fewer clients are there than it asks for, all of them are drawn.
+        """
 
 
 @settings
@@ -35,7 +38,8 @@ class Fixed(Participation):
             )
 
     def draw(self, num_clients: int, rng: np.random.Generator) -> tuple[Index, float]:
-        return np.sort(rng.choice(num_clients, self.r, replace=False)), self.r
+        r = min(self.r, num_clients)
+        return np.sort(rng.choice(num_clients, r, replace=False)), r
 
 
 @settings
@@ -67,5 +71,5 @@ class Uniform(Participation):
             )
 
     def draw(self, num_clients: int, rng: np.random.Generator) -> tuple[Index, float]:
-        r = int(rng.integers(self.low, self.high, endpoint=True))
+        r = min(int(rng.integers(self.low, self.high, endpoint=True)), num_clients)
         return np.sort(rng.choice(num_clients, r, replace=False)), r

@@ -1,5 +1,6 @@
 """A run on one machine: round after round, with evaluation; everything that happened is in `history`."""
 
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,15 +10,19 @@ from typing import Any
 import numpy as np
 
 from coterie import streams
+from coterie.cost import Cost
 from coterie.engine.engine import Engine
+from coterie.engine.population import Population
 from coterie.engine.round import play_round
 from coterie.engine.sampler import Participation
 from coterie.engine.setup import Setup
 from coterie.engine.store import PersonalStore
-from coterie.evaluate import Evaluation, Scores, evaluate, statistics
+from coterie.evaluate import Evaluation, OnSplit, Scores, evaluate, statistics
 from coterie.method import Round, Tree
+from coterie.tree import num_bytes
 
 Record = dict[str, Any]
+logger = logging.getLogger("coterie")
 
 
 @dataclass
@@ -27,6 +32,7 @@ class Simulation:
     """Why this engine."""
     setup: Setup
     participation: Participation
+    population: Population
     rounds: int
     eval_every: int
     adapt_steps: int
@@ -55,7 +61,10 @@ class Simulation:
             yield record
 
     def evaluate(self) -> Evaluation:
+        """Of the clients that are there after the last round, and of new ones."""
         existing, new = self._evaluated
+        present = set(self.population.present(max(1, len(self.history))).tolist())
+        existing = [i for i in existing if i in present]
         return evaluate(self.engine, self.setup, self.shared, self.store, self.adapt_steps, existing, new)
 
     @cached_property
@@ -70,35 +79,48 @@ class Simulation:
 
     def _next_round(self) -> Record:
         setup, index = self.setup, len(self.history) + 1
-        existing, ids = setup.federation.existing, setup.federation.ids
-        drawn, r = self.participation.draw(len(existing), streams.generator(setup.seed, "cohort", index))
-        cohort = existing[drawn].tolist()
-        rnd = setup.method.plan(Round(index, len(existing), setup.federation.num_examples, r, setup.seed))
+        federation, ids = setup.federation, setup.federation.ids
+        before, present = self.population.present(index - 1), self.population.present(index)
+        drawn, r = self.participation.draw(len(present), streams.generator(setup.seed, "cohort", index))
+        asked = present[drawn]
+        answering, r = self.population.answering(asked, r, index)
+        cohort, silent = answering.tolist(), np.setdiff1d(asked, answering).tolist()
+        rnd = setup.method.plan(Round(index, len(present), int(federation.sizes()[present].sum()), r, setup.seed))
         due = index % self.eval_every == 0 or index == self.rounds
 
-        played = play_round(self.engine, setup, self.shared, self.memory, self.store, cohort, rnd, scored=due)
+        sent = self.shared
+        played = play_round(self.engine, setup, sent, self.memory, self.store, cohort, rnd, scored=due)
         self.shared, self.memory = played.shared, played.memory
         record = {"round": index, "cohort": [ids[i] for i in cohort], "train_loss": played.loss}
+        if not np.array_equal(before if index > 1 else federation.existing, present):
+            record["population"] = {"clients": rnd.num_clients, "examples": rnd.num_examples}
+            logger.info(f"round {index}: {rnd.num_clients:,} clients are there, with {rnd.num_examples:,} examples")
+        if silent:
+            record["silent"] = [ids[i] for i in silent]
         if played.refused:
             record["refused"] = [ids[i] for i in played.refused]
+            logger.warning(
+                f"round {index}: {len(played.refused)} of {len(cohort)} clients sent nothing finite and are left out; "
+                "they are no random sample, so the weights of the others are biased"
+            )
         if due:
             self.latest = self.evaluate()
             record["eval"] = self.measured(self.latest, Scores.of(played.scores))
-        return {**record, "cost": played.cost.as_dict()}
+        cost = played.cost + Cost(bytes_down=num_bytes(sent) * len(silent))
+        return {**record, "cost": cost.as_dict()}
 
     def measured(self, evaluation: Evaluation, participants: Scores) -> dict[str, Any]:
         """An evaluation as statistics over clients, laid out as in summary.json."""
-        sizes = self.setup.federation.sizes("test").astype(np.float64)
+        figures = self._over_clients("test", evaluation.test)
+        figures["existing"]["participants"] = self._statistics("test", participants)
+        if evaluation.validation is not None:
+            figures["validation"] = self._over_clients("validation", evaluation.validation)
+        loss = evaluation.train_loss
+        return {**figures, "train_loss": loss if math.isfinite(loss) else None}
 
-        def over_clients(scores: Scores) -> dict[str, Any]:
-            return statistics(scores, sizes[scores.clients])
+    def _over_clients(self, split: str, scores: OnSplit) -> dict[str, Any]:
+        as_is, adapted, before, after = (self._statistics(split, each) for each in scores)
+        return {"existing": {"as_is": as_is, "adapted": adapted}, "new": {"before": before, "after": after}}
 
-        return {
-            "existing": {
-                "as_is": over_clients(evaluation.as_is),
-                "adapted": over_clients(evaluation.adapted),
-                "participants": over_clients(participants),
-            },
-            "new": {"before": over_clients(evaluation.before), "after": over_clients(evaluation.after)},
-            "train_loss": evaluation.train_loss if math.isfinite(evaluation.train_loss) else None,
-        }
+    def _statistics(self, split: str, scores: Scores) -> dict[str, Any]:
+        return statistics(scores, self.setup.federation.sizes(split)[scores.clients].astype(np.float64))

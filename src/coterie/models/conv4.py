@@ -8,8 +8,8 @@ gradients, and a pass of the body takes about half the time.
 
 from torch import nn
 
-from coterie.errors import UserError
-from coterie.models.model import Model
+from coterie.models.images import channels_first
+from coterie.models.model import Model, body_and_head
 from coterie.settings import Count, settings
 
 BLOCKS = 4
@@ -23,18 +23,8 @@ class Conv4(Model):
     """Channels of each convolution."""
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-        if len(shape) not in (2, 3) or min(shape[-2:]) < 2**BLOCKS:
-            raise UserError(
-                f"the model conv4 takes images of at least 16 x 16 pixels, as (H, W) or (C, H, W); these inputs have "
-                f"the shape {shape}"
-            )
-        height, width = shape[-2:]
-        layers: list[nn.Module] = [nn.Unflatten(1, (1, height))] if len(shape) == 2 else []
-        channels = 1 if len(shape) == 2 else shape[0]
+        layers, channels, height, width = channels_first("conv4", shape, 2**BLOCKS)
         for _ in range(BLOCKS):
             layers += [nn.Conv2d(channels, self.filters, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()]
             channels, height, width = self.filters, height // 2, width // 2
-        net = nn.Sequential()
-        net.add_module("body", nn.Sequential(*layers, nn.Flatten()))
-        net.add_module("head", nn.Linear(channels * height * width, num_outputs))
-        return net
+        return body_and_head([*layers, nn.Flatten()], channels * height * width, num_outputs)

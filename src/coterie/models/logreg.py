@@ -4,7 +4,7 @@ from math import prod
 
 from torch import nn
 
-from coterie.models.model import Model
+from coterie.models.model import Model, body_and_head
 from coterie.settings import settings
 
 
@@ -13,7 +13,4 @@ class LogReg(Model):
     """Multinomial logistic regression: convex, no shared body."""
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-        net = nn.Sequential()
-        net.add_module("body", nn.Flatten())
-        net.add_module("head", nn.Linear(prod(shape), num_outputs))
-        return net
+        return body_and_head([nn.Flatten()], prod(shape), num_outputs)

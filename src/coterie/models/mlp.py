@@ -5,7 +5,7 @@ from math import prod
 
 from torch import nn
 
-from coterie.models.model import Model
+from coterie.models.model import Model, body_and_head
 from coterie.settings import Count, settings
 
 
@@ -22,7 +22,4 @@ class MLP(Model):
         for hidden in self.hidden:
             layers += [nn.Linear(width, hidden), nn.ReLU()]
             width = hidden
-        net = nn.Sequential()
-        net.add_module("body", nn.Sequential(*layers))
-        net.add_module("head", nn.Linear(width, num_outputs))
-        return net
+        return body_and_head(layers, width, num_outputs)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from coterie.models.model import Model
 from coterie.cut import find_head, with_outputs
+from coterie.errors import UserError
+from coterie.models.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,11 @@ class Own(Model):
         return self.head_name
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:  # noqa: ARG002
+        if self.init != "default":
+            raise UserError(
+                f'init = "{self.init}" would overwrite the weights of your own module; leave init = "default" and give '
+                "the module the weights it should start from"
+            )
         net = copy.deepcopy(self.net)
         head = find_head(net, self.head) if self.head else None
         if head is not None and any(isinstance(part, nn.Linear) for part in head.modules()):

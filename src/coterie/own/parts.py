@@ -42,15 +42,17 @@ class Checked(NamedTuple):
 NOTHING = Checked(np.empty((0, 1), dtype=np.float32), np.empty(0, dtype=np.int64))
 
 
-def check(client: str, split: str, part: Part, own: NDArray[Any], shape: tuple[int, ...] | None) -> Checked:
-    """The part as arrays: rows of that shape, if one is known, with labels of the client's own set."""
-    x, y = _inputs(client, part), labels(client, part)
+def check(client: str, split: str, part: Part, own: NDArray[Any] | None, shape: tuple[int, ...] | None) -> Checked:
+    """The part as arrays: rows of that shape, if one is known, with labels of the client's own set, or with numbers."""
+    x, y = _inputs(client, part), numbers(client, part) if own is None else labels(client, part)
     if len(x) != len(y):
         raise UserError(f"client {client!r}: {len(x)} rows in {part.x_name} but {len(y)} labels in {part.y_name}")
     if split == "train" and not len(y):
         raise UserError(f"client {client!r} has no training example; give it some or leave it out")
     if shape is not None and len(x) and x.shape[1:] != shape:
         raise UserError(f"client {client!r}: {part.x_name} rows have shape {x.shape[1:]}, others {shape}")
+    if own is None:
+        return Checked(x, y)
     bad = np.flatnonzero(~np.isin(y, own))
     if len(bad):
         raise UserError(
@@ -76,6 +78,17 @@ def _inputs(client: str, part: Part) -> NDArray[Any]:
     return x.astype(np.float32) if x.dtype != np.float64 else x
 
 
+def numbers(client: str, part: Part) -> NDArray[Any]:
+    """Targets of a regression."""
+    y = _array(client, part.y_name, part.y)
+    if y.ndim != 1 or y.dtype.kind not in "fiub":
+        raise UserError(f"client {client!r}: {part.y_name} must be one number a row, got {y.dtype} of shape {y.shape}")
+    bad = np.flatnonzero(~np.isfinite(y))
+    if len(bad):
+        raise UserError(f"client {client!r}: {part.where(part.y_name, bad[0])} is {y[bad[0]]}; mend or drop it")
+    return y.astype(np.float32) if y.dtype != np.float64 else y
+
+
 def labels(client: str, part: Part) -> NDArray[Any]:
     y = _array(client, part.y_name, part.y)
     if y.shape[:1] == (0,):
@@ -86,7 +99,9 @@ def labels(client: str, part: Part) -> NDArray[Any]:
         bad = np.flatnonzero(~np.isfinite(y) | (y != np.round(y)))
         if len(bad):
             place = part.where(part.y_name, bad[0])
-            raise UserError(f"client {client!r}: {place} is {y[bad[0]]}, not a class label")
+            raise UserError(
+                f"client {client!r}: {place} is {y[bad[0]]}, not a class label; for numbers say regression=True"
+            )
     if y.dtype.kind == "O" and all(isinstance(label, str) for label in y):
         y = y.astype(str)
     if y.dtype.kind in "fiub":

@@ -22,6 +22,7 @@ def pool(
     test: float = 0.25,
     validation: float = 0.0,
     seed: int = 0,
+    regression: bool = False,
 ) -> Federation:
     """The federation of these clients; see `Choices` for what may be chosen."""
     new, classes = [str(client) for client in new], {str(client): own for client, own in (classes or {}).items()}
@@ -35,10 +36,10 @@ def pool(
     shape: tuple[int, ...] | None = None
     start = 0
     for client, parts in clients.items():
-        own[client] = np.unique(_declared(client, classes, parts["train"]))
+        own[client] = NOTHING.y if regression else np.unique(_declared(client, classes, parts["train"]))
         checked: dict[str, Checked] = {}
         for split, brought in parts.items():
-            checked[split] = check(client, split, brought, own[client], shape)
+            checked[split] = check(client, split, brought, None if regression else own[client], shape)
             shape = shape or checked["train"].x.shape[1:]
         shares = {"test": test, "validation": validation}
         taken = {split: share for split, share in shares.items() if split not in parts and share}
@@ -51,12 +52,12 @@ def pool(
             ys.append(part.y)
     if len({mine.dtype.kind for mine in own.values()}) > 1:
         raise UserError("some clients have integers as labels and others strings; make them all of one kind")
-    union = np.unique(np.concatenate(list(own.values())))
+    union, y = np.unique(np.concatenate(list(own.values()))), np.concatenate([y for y in ys if len(y)])
     return Federation(
         ids=tuple(clients),
         labels=tuple(union.tolist()),
         x=torch.from_numpy(np.concatenate([x for x in xs if len(x)])),
-        y=torch.from_numpy(np.searchsorted(union, np.concatenate([y for y in ys if len(y)]))),
+        y=torch.from_numpy(y if regression else np.searchsorted(union, y)),
         splits={split: Ragged.of(each) for split, each in rows.items()},
         classes=Ragged.of([np.searchsorted(union, mine) for mine in own.values()]),
         is_new=np.isin(list(clients), list(new)),
@@ -90,5 +91,6 @@ def _taken(client: str, train: Checked, shares: Mapping[str, float], seed: int) 
     """Those splits, and what they leave. The client's name is the stream, so that nobody else's presence matters."""
     if not shares:
         return {}
-    rows = split_rows(train.y, shares, streams.generator(seed, "split", client=client))
+    strata = np.zeros(len(train.y)) if train.y.dtype.kind == "f" else train.y
+    rows = split_rows(strata, shares, streams.generator(seed, "split", client=client))
     return {split: train.take(chosen) for split, chosen in rows.items()}

@@ -68,8 +68,8 @@ def rounds_axis(history: list[Record]) -> Record:
 
 
 def accuracy_axis(lowest: float) -> Record:
-    """From a tenth below the lowest figure to just above 100 %."""
-    bottom = max(0.0, math.floor(10 * lowest - 0.2) / 10)
+    """From a tenth below the lowest figure to just above 100 %; of figures below zero, which R² can be, a part."""
+    bottom = max(0.0 if lowest >= 0 else -1.0, math.floor(10 * lowest - 0.2) / 10)
     # room for half a marker at either end
     pad = 0.03 * (1 - bottom) + 0.005
     return {"tickformat": ".0%", "range": [bottom - pad, 1 + pad]}

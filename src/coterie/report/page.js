@@ -20,7 +20,9 @@ for (const chart of charts) {
 const paperWidth = 640;
 addEventListener("beforeprint", () => {
   for (const details of document.querySelectorAll("details")) details.open = true;
-  for (const chart of charts) Plotly.relayout(chart, { width: paperWidth, height: 240 });
+  for (const chart of charts) {
+    Plotly.relayout(chart, { width: paperWidth, height: chart.classList.contains("tall") ? 480 : 240 });
+  }
 });
 addEventListener("afterprint", () => {
   for (const chart of charts) Plotly.relayout(chart, { width: null, height: null, autosize: true });

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+from coterie.report.document import parted, people, table, things
 from coterie.report.protocols import ADAPTED, AFTER, ALL, AS_IS, BEFORE, Protocol, Record, statistics
 from coterie.report.units import count, duration, known, percent, scaled
 
@@ -14,12 +15,12 @@ def subtitle(recipe: Record, summary: Record, clients: list[Record]) -> str:
     existing, new = _number_of(clients, "existing"), _number_of(clients, "new")
     parts = [
         f"<strong>{escape(str(summary.get('method')))}</strong> on <strong>{escape(str(data))}</strong>",
-        _things(existing, "client") + (f" and {_things(new, 'new user')}" if new else ""),
-        _things(int(summary.get("rounds") or 0), "round"),
+        people(existing, new),
+        things(int(summary.get("rounds") or 0), "round"),
         f"seed {escape(str(summary.get('seed')))}",
         f"engine {escape(str(summary.get('engine')))}",
     ]
-    return " · ".join(f"<span>{part}</span>" for part in parts)
+    return parted(parts)
 
 
 def headline(summary: Record, clients: list[Record]) -> str:
@@ -59,7 +60,7 @@ def statistics_table(summary: Record) -> str:
         figures = protocol.of(summary)
         name = f'<i class="swatch" style="--accent: {protocol.color}"></i>{protocol.label}'
         rows.append([name, *(percent(figures.get(key)) for key in columns)])
-    return _table(["clients", *columns.values()], rows)
+    return table(["clients", *columns.values()], rows)
 
 
 def cost_table(summary: Record, history: list[Record]) -> str:
@@ -78,7 +79,7 @@ def cost_table(summary: Record, history: list[Record]) -> str:
         total = known(cost.get(key))
         shares = [total / number if total is not None and number else None for number in (rounds, visits)]
         rows.append([name, text(total), *map(text, shares)])
-    return _table(["", "in all", "per round", "per visit"], rows)
+    return table(["", "in all", "per round", "per visit"], rows)
 
 
 def protocol_sentence(summary: Record) -> str:
@@ -87,18 +88,5 @@ def protocol_sentence(summary: Record) -> str:
     return re.sub(r"\b(?:(?:existing|new)\.\w+|restricted_mean)\b", r"<code>\g<0></code>", text)
 
 
-def _table(headings: list[str], rows: list[list[str]]) -> str:
-    head = "".join(f'<th scope="col">{heading}</th>' if heading else "<td></td>" for heading in headings)
-    body = "\n".join(
-        f'<tr><th scope="row">{name}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-        for name, *cells in rows
-    )
-    return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
-
-
 def _number_of(clients: list[Record], role: str) -> int:
     return sum(row.get("role") == role for row in clients)
-
-
-def _things(number: int, name: str) -> str:
-    return f"{number:,} {name}" + ("" if number == 1 else "s")

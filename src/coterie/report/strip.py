@@ -31,7 +31,7 @@ def clients_chart(summary: Record, clients: list[Record]) -> Record | None:
             figures = protocol.of(summary)
             traces += _level(protocol, place, "mean", figures.get("mean"), "solid")
             traces += _level(protocol, place, "bottom decile", figures.get("bottom_decile"), "dot")
-            traces.append(_dots(protocol, place, tested, key, restricted))
+            traces.append(_dots(protocol, place, tested, key, restricted, summary.get("score", "accuracy")))
     if not traces:
         return None
     lowest = min(min(trace["y"]) for trace in traces)
@@ -45,7 +45,7 @@ def untested(clients: list[Record]) -> int:
     return sum(known(row.get("accuracy")) is None for row in clients)
 
 
-def _dots(protocol: Protocol, place: int, rows: list[Record], key: str, restricted: str) -> Record:
+def _dots(protocol: Protocol, place: int, rows: list[Record], key: str, restricted: str, score: str) -> Record:
     shares = [float(row[key]) for row in rows]
     return {
         "type": "scatter",
@@ -53,7 +53,7 @@ def _dots(protocol: Protocol, place: int, rows: list[Record], key: str, restrict
         "name": protocol.label,
         "x": [place + offset for offset in spread(shares)],
         "y": shares,
-        "customdata": [_describe(row, key, restricted) for row in rows],
+        "customdata": [_describe(row, key, restricted, score) for row in rows],
         "marker": {
             "symbol": protocol.symbol,
             "size": 8 if len(rows) <= 200 else 5,
@@ -94,12 +94,12 @@ def spread(shares: list[float]) -> list[float]:
     return offsets
 
 
-def _describe(row: Record, key: str, restricted: str) -> str:
+def _describe(row: Record, key: str, restricted: str, score: str) -> str:
     """Plotly reads a few HTML tags in hover texts, so what users named is escaped; quotes it would show escaped."""
     share, own = known(row[key]), known(row.get(restricted))
     lines = [
         f"<b>client {escape(_short(row.get('client'), 40), quote=False)}</b>",
-        f"accuracy {percent(share)} %",
+        f"{score} {percent(share)} %",
         f"classes {escape(_short(row.get('classes'), 48), quote=False)}",
         f"{count(row.get('train_examples'))} training examples",
         f"{count(row.get('visits'))} visits",

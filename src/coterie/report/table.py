@@ -8,10 +8,10 @@ from coterie.report.units import count, duration, percent, percent_with_error, s
 
 
 def closing_table(summary: Record) -> Table:
-    """Accuracy over clients in percent, a row for each protocol."""
+    """The score over clients in percent, a row for each protocol."""
     columns = {key: heading for key, heading in statistics(summary).items() if key not in ("mean", "stderr")}
     table = Table(
-        title="accuracy over clients, %",
+        title=f"{summary.get('score', 'accuracy')} over clients, %",
         title_justify="left",
         title_style="dim",
         box=SIMPLE_HEAD,

@@ -1,0 +1,85 @@
+"""FedBABU: body aggregation, body update.
+
+J. Oh, S. Kim, S.-Y. Yun, "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022,
+Algorithm 1.
+
+    Server, once:
+    0.  draw one head W with orthonormal rows, for all clients and all rounds
+
+    Server, round t:
+    1.  draw a cohort; send it θ and W
+    2.  θ ← Σ_i (N_i / Σ_j N_j) θ_i, the sums over the cohort
+
+    Client i:
+    3.  θ_i ← θ;  τ times:  v ← m v + ∇_θ ℓ_i(W, θ_i),  θ_i ← θ_i − β v      (v starts from 0)
+    4.  send θ_i − θ
+
+    Before use:
+    5.  the client fine-tunes a head of its own, from W on, on the body as it is
+
+Step 5 is `adapt`: it shows in the scores after adaptation, and the number of its steps is eval.adapt_steps.
+"""
+
+import torch
+from torch import Tensor
+
+from coterie.errors import UserError
+from coterie.method import Count, Data, Method, Passes, Rate, Round, Task, Tree, settings
+from coterie.settings import Share
+from coterie.steps import head_descent, local_sgd
+from coterie.tree import displacement, pick, shift
+
+
+@settings
+class FedBABU(Method):
+    """One orthogonal head for all that is never trained: local steps on the body, then the average of the bodies."""
+
+    tau: Count = 50
+    """Local steps on the body."""
+    beta: Rate = 0.007
+    """Rate of the local steps, and of fine-tuning."""
+    momentum: Share = 0.9
+    """m: of the local steps, and of fine-tuning."""
+
+    def init_shared(self, task: Task) -> Tree:
+        if not task.head:
+            raise UserError("this model has no head, and the method needs one; name it with model.head")
+        head = {name: _orthogonal(value) for name, value in pick(task.initial, task.head).items()}
+        return {**task.shared_model(), **head}
+
+    def plan(self, rnd: Round) -> Round:
+        return rnd.announce(steps=self.tau)
+
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
+        rates = [self.beta] * rnd.steps
+        after, loss = local_sgd(task, {**shared, **personal}, data, rates, task.body, momentum=self.momentum)
+        moving = {name: value for name, value in shared.items() if name not in task.head}
+        return {**displacement(after, moving), "loss": loss}, pick(after, personal)
+
+    def passes(self, size: int, rnd: Round) -> Passes:
+        # A pass through the head that does not train it is half a head step.
+        return Passes(size, rnd.steps, rnd.steps, head_steps=rnd.steps / 2)
+
+    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
+        return sizes / sizes.sum()
+
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
+        return self.local_shared(shared, update), memory
+
+    def local_shared(self, shared: Tree, message: Tree) -> Tree:
+        return {**shared, **shift({name: value for name, value in shared.items() if name in message}, message)}
+
+    def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
+        params = {**shared, **personal}
+        features, _, buffers = task.body_vjp(params, data.x)
+        W = head_descent(task, pick(params, task.head), features, data, steps, self.beta, self.momentum)
+        return {**pick({**personal, **buffers}, personal), **W}
+
+
+def _orthogonal(value: Tensor) -> Tensor:
+    """A matrix with its rows made orthonormal (its columns, where it has more rows than columns); else as it was."""
+    if value.ndim != 2:
+        return value
+    tall = value.shape[0] > value.shape[1]
+    Q: Tensor = torch.linalg.qr(value if tall else value.T).Q
+    return Q if tall else Q.T.contiguous()

@@ -1,0 +1,133 @@
+"""What a data set and its clients hold, as plotly figures in plain dictionaries."""
+
+from html import escape
+
+from coterie.report.charts import figure
+from coterie.report.protocols import ADAPTED, AFTER, AS_IS, Record
+
+EXISTING, NEW = AS_IS.color, AFTER.color
+FAINTEST = 0.14
+"""Opacity of a single example beside many."""
+LINES = 60
+"""Clients whose names fit beside their rows."""
+FEW, MANY = 6, 100
+"""Bars that leave room to spare, and that leave none between them."""
+LONG = 24
+"""Letters of a name that are shown."""
+
+
+def bars(names: list[str], what: str, counted: str, series: dict[str, tuple[list[int], str]], stacked: bool) -> Record:
+    """A bar for each name, in as many colours as there are series (name -> counts, colour)."""
+    traces: list[Record] = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": _shown(names),
+            "y": counts,
+            "marker": {"color": color, "line": {"width": 0}},
+            "hovertemplate": f"{what} %{{x}}<br>%{{y:,}} {counted}, {name}<extra></extra>",
+        }
+        for name, (counts, color) in series.items()
+        if any(counts)
+    ]
+    most = max(map(sum, zip(*(counts for counts, _ in series.values()), strict=True)))
+    vertical = {"tickformat": ",~r", "title": _title(counted), **({"dtick": 1} if most <= FEW else {})}
+    drawn = figure(traces, _categories(what, names), vertical, legend=len(traces) > 1)
+    gap = max(0.15, 1 - len(names) / FEW) if len(names) <= MANY else 0
+    drawn["layout"] |= {"barmode": "stack" if stacked else "group", "bargap": gap}
+    drawn["layout"]["legend"]["traceorder"] = "normal"
+    return drawn
+
+
+def heat_map(held: Record, what: str, counted: str) -> Record:
+    """Clients down, classes across; the shade grows with the square root, so that little is seen beside much.
+
+    The scale runs from the ground to full colour, so that it rises on white and on near-black.
+    """
+    most = max(1, max(map(max, held["counts"])))
+    shades = [(share, FAINTEST + (1 - FAINTEST) * share**0.5) for share in (step / 20 for step in range(21))]
+    scale = [(0.0, 0.0), (0.5 / most, 0.0), (0.5 / most, FAINTEST), *(pair for pair in shades if pair[0] > 0.5 / most)]
+    trace = {
+        "type": "heatmap",
+        "x": _shown(held["classes"]),
+        "y": _who(held),
+        "z": held["counts"],
+        "zmin": 0,
+        "zmax": most,
+        "colorscale": [[place, f"rgba(30,100,242,{opacity:.3f})"] for place, opacity in scale],
+        "colorbar": {
+            "title": {**_title(counted), "side": "right"},
+            "thickness": 12,
+            "outlinewidth": 0,
+            "tickformat": ",~r",
+        },
+        "hovertemplate": f"client %{{y}}<br>{what} %{{x}}<br>%{{z:,}} {counted}<extra></extra>",
+    }
+    return _with_new_users(figure([trace], _categories(what, held["classes"]), _clients_axis(held), legend=False), held)
+
+
+def spread_chart(held: Record) -> Record:
+    """A dot at each client's mean target, a line from its first to its last decile."""
+    means = held["mean"]
+    trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": means,
+        "y": _who(held),
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [max(0.0, high - mean) for mean, high in zip(means, held["high"], strict=True)],
+            "arrayminus": [max(0.0, mean - low) for mean, low in zip(means, held["low"], strict=True)],
+            "color": EXISTING,
+            "thickness": 1.2,
+            "width": 0,
+        },
+        "customdata": list(zip(held["low"], held["high"], strict=True)),
+        "marker": {"color": EXISTING, "size": 7 if len(means) <= LINES else 4},
+        "hovertemplate": "client %{y}<br>mean %{x:.4g}<br>80 % from %{customdata[0]:.4g} to %{customdata[1]:.4g}"
+        "<extra></extra>",
+    }
+    return _with_new_users(figure([trace], {"title": _title("target")}, _clients_axis(held), legend=False), held)
+
+
+def _with_new_users(drawn: Record, held: Record) -> Record:
+    """A line between the existing clients and the new users below them."""
+    existing = held["is_new"].count(False)
+    if 0 < existing < len(held["clients"]):
+        place = {"xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": existing - 0.5, "y1": existing - 0.5}
+        drawn["layout"]["shapes"] = [
+            {"type": "line", **place, "line": {"color": ADAPTED.color, "width": 2, "dash": "dot"}}
+        ]
+    return drawn
+
+
+def _who(held: Record) -> list[str]:
+    pairs = zip(_shown(held["clients"]), held["is_new"], strict=True)
+    return [name + (" · new" if is_new else "") for name, is_new in pairs]
+
+
+def _clients_axis(held: Record) -> Record:
+    few = len(held["clients"]) <= LINES
+    ticks = {"dtick": 1, "tickfont": {"size": 10}} if few else {"showticklabels": False, "ticks": ""}
+    return {"type": "category", "autorange": "reversed", "showgrid": False, "title": _title("clients"), **ticks}
+
+
+def _categories(what: str, names: list[str]) -> Record:
+    """Ticks in words that take much room are few, or left to the hovering pointer."""
+    longest = max(map(len, names))
+    ticks: Record = {"nticks": 8} if len(names) > 12 and longest > 6 else {}
+    if len(names) > 12 and longest > LONG:
+        ticks = {"showticklabels": False}
+    return {"type": "category", "title": _title(what), **ticks}
+
+
+def _title(text: str) -> Record:
+    return {"text": text, "font": {"size": 13}}
+
+
+def _shown(names: list[str]) -> list[str]:
+    """Cut, unless that makes two of them equal; Plotly reads a few HTML tags, so what users named is escaped."""
+    short = [name if len(name) <= LONG else f"{name[: LONG // 2]}…{name[-LONG // 2 + 1 :]}" for name in names]
+    kept = short if len(set(short)) == len(set(names)) else names
+    return [escape(name, quote=False) for name in kept]

@@ -1,0 +1,91 @@
+"""Ditto against its paper: rounds by hand in NumPy, and its two halves: FedAvg, and local training."""
+
+import pytest
+import torch
+
+import reference as ref
+from coterie.methods import Ditto, FedAvg, Local
+
+ALL = ref.BODY + ref.HEAD
+
+
+def descent(params, x, y, steps, rate, lam=0.0, centre=None):
+    for _ in range(steps):
+        _, gradient = ref.loss_and_gradient(params, x, y)
+        if centre is not None:
+            gradient = {name: gradient[name] + lam * (params[name] - centre[name]) for name in ALL}
+        params = ref.step(params, gradient, rate, ALL)
+    return params
+
+
+def test_two_rounds_by_hand():
+    setup = ref.setup(Ditto(tau=3, eta=0.2, beta=0.1, lam=0.6))
+    shared, store, sizes = setup.task.shared_model(), ref.store(setup), setup.federation.sizes()
+    w = ref.arrays(shared)
+    own = {i: ref.arrays(setup.create(i)) for i in range(4)}
+    for index, cohort in enumerate(([0, 1], [1, 2, 3]), start=1):
+        arrived, rnd = {}, ref.announced(setup, 3, index)
+        for i in cohort:
+            x, y = ref.examples(setup, i)
+            arrived[i] = descent(w, x, y, 3, 0.2)
+            own[i] = descent(own[i], x, y, 3, 0.1, 0.6, w)  # pulled to what was sent, not to where w_i went
+            message, mine = setup.method.local_update(setup.task, shared, store[i], setup.data(i, "train", index), rnd)
+            assert message.keys() == {*ALL, "loss"}
+            for name in ALL:  # what is sent tells of w_i alone
+                torch.testing.assert_close(message[name], torch.from_numpy(arrived[i][name] - w[name]))
+            scored = setup.method.personal_params(setup.task, setup.method.local_shared(shared, message), mine)
+            ref.assert_same(scored, own[i])
+        total = sum(sizes[i] for i in cohort)
+        w = {name: sum(sizes[i] / total * arrived[i][name] for i in cohort) for name in ALL}
+        shared = ref.play(setup, shared, {}, store, cohort, rnd).shared
+        ref.assert_same(shared, w)
+        for i in range(4):
+            ref.assert_same(store[i], own[i])
+
+
+@pytest.mark.parametrize("batch_size", [0, 2])
+def test_the_shared_half_is_fedavg_to_the_bit(batch_size):
+    after = []
+    for method in (
+        Ditto(tau=3, eta=0.2, beta=0.4, batch_size=batch_size),
+        FedAvg(tau=3, eta=0.2, batch_size=batch_size),
+    ):
+        setup = ref.setup(method)
+        rnd = ref.announced(setup, 3)
+        after.append(ref.play(setup, setup.task.shared_model(), {}, ref.store(setup), [0, 1, 2], rnd).shared)
+    assert all(torch.equal(after[0][name], after[1][name]) for name in ALL)
+
+
+@pytest.mark.parametrize("batch_size", [0, 2])
+def test_without_the_pull_the_personal_half_is_local_training_to_the_bit(batch_size):
+    ditto, local = Ditto(tau=3, beta=0.2, lam=0, batch_size=batch_size), Local(tau=3, beta=0.2, batch_size=batch_size)
+    setup = ref.setup(ditto)
+    shared = {name: value + 1 for name, value in setup.task.shared_model().items()}
+    v = alone = setup.create(2)
+    for index in (1, 2):
+        data, rnd = setup.data(2, "train", index), ref.announced(setup, 1, index)
+        _, v = ditto.local_update(setup.task, shared, v, data, rnd)
+        _, alone = local.local_update(setup.task, {}, alone, data, rnd)
+        assert v.keys() == alone.keys()
+        assert all(torch.equal(v[name], alone[name]) for name in v)
+
+
+def test_who_was_never_visited_uses_and_adapts_the_shared_model():
+    setup = ref.setup(Ditto(tau=2, eta=0.2, beta=0.1, lam=0.6))
+    shared = {name: value + 0.1 for name, value in setup.task.shared_model().items()}
+    data = setup.data(0, "train", 0)
+    x, y = ref.examples(setup, 0)
+    w = ref.arrays(shared)
+    ref.assert_same(setup.method.personal_params(setup.task, shared, setup.create(0)), w, 0)
+    ref.assert_same(setup.method.adapt(setup.task, shared, setup.create(0), data, 4), descent(w, x, y, 4, 0.1, 0.6, w))
+
+    _, visited = setup.method.local_update(setup.task, shared, setup.create(0), data, ref.announced(setup, 1))
+    own = ref.arrays(visited)
+    ref.assert_same(setup.method.personal_params(setup.task, shared, visited), own, 0)
+    adapted = setup.method.adapt(setup.task, shared, visited, data, 4)
+    ref.assert_same(adapted, descent(own, x, y, 4, 0.1, 0.6, w))
+
+
+def test_a_visit_costs_two_models():
+    setup = ref.setup(Ditto(tau=7))
+    assert setup.method.passes(5, ref.announced(setup, 1)) == (5, 14, 14, 14)
