@@ -37,6 +37,7 @@ def local_work(setup: Setup, cohort: Sequence[int], rnd: Round) -> Cost:
             passes.body_forwards * each.body_forward
             + passes.body_backwards * each.body_backward
             + passes.head_steps * each.head_step
+            + passes.feature_products * each.feature_product
         )
         flops += clients * round(operations)
         forwards += clients * passes.body_forwards

@@ -26,6 +26,8 @@ class Passes(NamedTuple):
     body_backwards: int
     head_steps: float
     """A pass through the head that does not train it is half of one."""
+    feature_products: int = 0
+    """Of all features with one vector, where the head is linear."""
 
 
 class Method(ABC):
@@ -74,6 +76,10 @@ class Method(ABC):
     @abstractmethod
     def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
         """The server's work on update = sum_i w_i message_i, with sum_i w_i as `weight`: (shared, memory)."""
+
+    def remarks(self, update: Tree, rnd: Round) -> list[str]:
+        """What whoever watches should be told of this round's aggregate."""
+        return []
 
     def receive(self, task: Task, shared: Tree, personal: Tree, rnd: Round) -> Tree:
         """What a client of the cohort does with the new broadcast."""

@@ -40,6 +40,10 @@ class Objective(ABC):
         """The gradient of Σ share · loss over the outputs, (K, A) to (K, A), as a function of them."""
 
     @abstractmethod
+    def curvature(self, num_outputs: int) -> float:
+        """The largest eigenvalue that the Hessian of one answer's loss over the outputs can have."""
+
+    @abstractmethod
     def scores(self, outputs: Tensor, y: Tensor, mask: Tensor, classes: Tensor) -> Tree:
         """How many answers there are, what they are worth, and what they were if only `classes` could be chosen."""
 
@@ -60,6 +64,9 @@ class Classification(Objective):
     def slope(self, y: Tensor, share: Tensor, num_outputs: int) -> Callable[[Tensor], Tensor]:
         labels = (y == torch.arange(num_outputs, device=y.device)[:, None]) * share
         return lambda outputs: outputs.softmax(0) * share - labels
+
+    def curvature(self, num_outputs: int) -> float:
+        return 0.5 if num_outputs > 1 else 0.0  # of diag(p) - ppᵀ: where two classes have one half each
 
     def scores(self, outputs: Tensor, y: Tensor, mask: Tensor, classes: Tensor) -> Tree:
         counted = self.counted(y, mask)
@@ -82,6 +89,9 @@ class Regression(Objective):
 
     def slope(self, y: Tensor, share: Tensor, num_outputs: int) -> Callable[[Tensor], Tensor]:  # noqa: ARG002
         return lambda outputs: 2 * share * (outputs - y)
+
+    def curvature(self, num_outputs: int) -> float:  # noqa: ARG002
+        return 2.0
 
     def scores(self, outputs: Tensor, y: Tensor, mask: Tensor, classes: Tensor) -> Tree:  # noqa: ARG002
         explained = torch.where(mask, 1 - (outputs[:, 0] - y) ** 2 / self.variance, 0).sum()

@@ -10,6 +10,7 @@ from torch.nn.functional import embedding
 
 from coterie.errors import UserError
 from coterie.graph import Graph
+from coterie.round import Round
 from coterie.streams import bits
 from coterie.task import Data, Task
 from coterie.tree import Tree, descend, displacement, pick, shift
@@ -35,6 +36,14 @@ def minibatch(data: Data, size: int, step: int) -> Data:
     chosen = order[place % n]
     x = embedding(chosen, data.x.flatten(1)).reshape(size, *data.x.shape[1:])  # data.x[chosen], but quick under vmap
     return data._replace(x=x, y=data.y[chosen], mask=place < n)
+
+
+POWER = 50
+"""Steps of power iteration."""
+GAUGED = 50
+"""Rounds from one comparison of rates with their bounds to the next."""
+SMOOTHNESS_PRODUCTS = 2 * POWER + 1
+"""Of the features with a vector, in `head_smoothness`."""
 
 
 class Pull(NamedTuple):
@@ -96,41 +105,99 @@ def gradient(objective: Callable[[Tree], tuple[Tensor, Tree]], at: Tree) -> tupl
 
 
 def head_descent(
-    task: Task, head: Tree, features: Tensor, data: Data, steps: int, rate: float, momentum: float = 0.0
+    task: Task,
+    head: Tree,
+    features: Tensor,
+    data: Data,
+    steps: int,
+    rate: float | Tensor,
+    momentum: float = 0.0,
+    *,
+    adaptive: bool = False,
 ) -> Tree:
-    """Gradient descent on the head alone, on features that do not change; momentum as in `local_sgd`."""
-    if task.head_is_linear:
-        return _linear_head_descent(task, head, features, data, steps, rate, momentum)
-    velocity: Tree = {}
+    """Gradient descent on the head alone, on features that do not change; momentum as in `local_sgd`, or Adam."""
+    slope = _head_gradient(task, features, data, head)
+    velocity, memory = dict[str, Tensor](), adam_memory(head) if adaptive else {}
     for _ in range(steps):
-        g = grad(task.head_loss)(head, features, data)
-        velocity = {name: _rolling(velocity.get(name), value, momentum) for name, value in g.items()}
-        head = descend(head, velocity, rate)
+        g = slope(head)
+        if adaptive:
+            head, memory = adam(head, memory, g, rate)
+        else:
+            velocity = {name: _rolling(velocity.get(name), value, momentum) for name, value in g.items()}
+            head = descend(head, velocity, rate)
     return head
 
 
-def _linear_head_descent(
-    task: Task, head: Tree, features: Tensor, data: Data, steps: int, rate: float, momentum: float
-) -> Tree:
-    """The same for one linear layer, whose gradient is known: that over the outputs, times the features.
+def _head_gradient(task: Task, features: Tensor, data: Data, like: Tree) -> Callable[[Tree], Tree]:
+    """The gradient of the head's loss as a function of the head. Of one linear layer it is known: that over the
+    outputs, times the features.
 
     Features lie as (M, N): so, both products run about twice as fast as the other way round.
     """
-    (weight, W), *bias = head.items()
+    if not task.head_is_linear:
+        return lambda head: grad(task.head_loss)(head, features, data)
+    weight, *bias = like
+    phi, share = _answers(task, features, data)
+    slope = task.objective.slope(data.y.flatten(), share, len(like[weight]))
+
+    def known(head: Tree) -> Tree:
+        outputs = head[weight] @ phi
+        G = slope(outputs + head[bias[0]][:, None] if bias else outputs)  # (K, N)
+        return {weight: G @ phi.T, **{name: G.sum(1) for name in bias}}
+
+    return known
+
+
+def head_smoothness(task: Task, head: Tree, features: Tensor, data: Data) -> Tensor:
+    """L: no gradient of the loss over a linear head changes faster, by the largest eigenvalue of ΦᵀΦ/N.
+
+    Power iteration from the mean of |Φ|, which is close already where features are not negative.
+    """
+    if not task.head_is_linear:
+        raise UserError("the smoothness of the loss is known for heads of one linear layer only; give a number")
+    weight, *bias = head
+    phi, share = _answers(task, features, data)
+    if bias:
+        phi = torch.cat([phi, torch.ones_like(phi[:1])])
+    v = (phi.abs() @ share[:, None]) + torch.finfo(phi.dtype).tiny
+    for _ in range(POWER):
+        v = v / v.norm()
+        v = phi @ (share[:, None] * (phi.T @ v))
+    L: Tensor = task.objective.curvature(len(head[weight])) * v.norm()
+    return L.clamp(min=torch.finfo(phi.dtype).tiny)  # a head of one output has a loss that never changes
+
+
+def gauged(rnd: Round) -> bool:
+    """Whether the rates are compared with their bounds in this round."""
+    return rnd.index % GAUGED == 1
+
+
+def gauge(task: Task, head: Tree, features: Tensor, data: Data, rnd: Round) -> Tree:
+    """What a client adds to its message for that."""
+    if not (gauged(rnd) and task.head_is_linear):
+        return {}
+    return {"smoothness": head_smoothness(task, head, features, data)}
+
+
+def rate_remarks(update: Tree, rnd: Round, beta: float, rho: float) -> list[str]:
+    """On head steps that were undone, and on rates above the bounds beta < 2/L and rho < (2/L)(r/I); a rate of 0 is not
+    compared. L is the cohort's mean over heads, and that of everything together is no smaller."""
+    said, share = [], rnd.cohort_size / rnd.num_clients
+    if (undone := float(update["undone"] / update["weight"])) > 0:
+        said.append(f"the head steps of {undone:.0%} of the cohort raised the loss and were undone; lower beta")
+    if "smoothness" in update:
+        L = float(update["smoothness"] / update["weight"])
+        for name, rate, bound, formula in (("beta", beta, 2 / L, "2/L"), ("rho", rho, 2 / L * share, "(2/L)(r/I)")):
+            if rate >= bound:
+                said.append(f"{name} = {rate:g} is not below {formula} = {bound:.3g}, the bound of convergence theory")
+    return said
+
+
+def _answers(task: Task, features: Tensor, data: Data) -> tuple[Tensor, Tensor]:
+    """Features as (M, A), and what each answer counts for in the mean."""
     phi = features.flatten(0, -2).T.contiguous()
     counted = task.objective.counted(data.y, data.mask).flatten()
-    slope = task.objective.slope(data.y.flatten(), counted / counted.sum(dtype=phi.dtype), len(W))
-    b = bias[0][1][:, None] if bias else None
-    W_velocity, b_velocity = None, None
-    for _ in range(steps):
-        outputs = W @ phi if b is None else W @ phi + b
-        G = slope(outputs)  # (K, N)
-        W_velocity = _rolling(W_velocity, G @ phi.T, momentum)
-        W = W - rate * W_velocity
-        if b is not None:
-            b_velocity = _rolling(b_velocity, G.sum(1, keepdim=True), momentum)
-            b = b - rate * b_velocity
-    return {weight: W} if b is None else {weight: W, bias[0][0]: b[:, 0]}
+    return phi, counted / counted.sum(dtype=phi.dtype)
 
 
 def around_features(
@@ -167,7 +234,7 @@ def adam_memory(params: Mapping[str, Tensor]) -> Tree:
     return {**moments, "t": torch.zeros((), dtype=torch.int64)}
 
 
-def adam(params: Tree, memory: Tree, gradient: Mapping[str, Tensor], rate: float) -> tuple[Tree, Tree]:
+def adam(params: Tree, memory: Tree, gradient: Mapping[str, Tensor], rate: float | Tensor) -> tuple[Tree, Tree]:
     """One step of Adam (Kingma and Ba, 2015) with its usual constants: (params, memory)."""
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8
     t = memory["t"] + 1

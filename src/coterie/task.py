@@ -44,6 +44,7 @@ class Flops(NamedTuple):
     body_forward: float
     body_backward: float  # down to the body's parameters, through the head
     head_step: float  # forward and backward of the head alone, on given features
+    feature_product: float  # of the features with one vector; 0 unless the head is linear
 
 
 KAIMING = math.sqrt(3) * nn.init.calculate_gain("leaky_relu", math.sqrt(5))
@@ -230,7 +231,9 @@ class Task:
             _, gradient = torch.func.grad(self.head_loss, argnums=(0, 1))(head, features, data)
             pullback(gradient)
         both = head_step.total
-        return Flops(forward.total / 2, (backward.total - both) / 2, both / 2)
+        width = features.shape[-1] + len(self.head) - 1  # a bias is one more feature
+        product = features[0, ..., 0].numel() * 2 * width if self.head_is_linear else 0
+        return Flops(forward.total / 2, (backward.total - both) / 2, both / 2, product)
 
     def _batch(self, size: int, *others: Tensor) -> Inputs:
         """The example so many times, and others; as a graph, nodes in a ring."""

@@ -21,7 +21,7 @@ from coterie.engine.simulate import Record, Simulation
 from coterie.errors import UserError
 from coterie.federation import Federation
 from coterie.folder import RunFolder
-from coterie.method import Method, Task
+from coterie.method import Method, Round, Task
 from coterie.models.init import draw
 from coterie.models.model import Model
 from coterie.models.own import Own
@@ -187,6 +187,8 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
     if task.num_outputs < outputs:
         raise UserError(f"the model has {task.num_outputs} outputs, the labels need {outputs}")
     setup = Setup(recipe.method, task, federation, labels, recipe.aggregate, recipe.run.seed)
+    num_clients = len(federation.existing)
+    recipe.method.plan(Round(1, num_clients, federation.num_examples, num_clients, setup.seed))  # it may object
     return Simulation(
         *_engine(recipe.engine, setup),
         setup,

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 import reference as ref
 from coterie import registry
@@ -59,7 +60,7 @@ def test_a_cohort_that_does_not_fit_into_memory_is_done_in_turns(method, name):
 def test_a_client_that_sends_nonsense_is_refused(method, name):
     setup = game(method)
     x = setup.federation.x.clone()
-    x[setup.federation.splits["train"].row(1)] = 1e300
+    x[setup.federation.splits["train"].row(1)] = torch.inf
     setup = replace(setup, federation=replace(setup.federation, x=x))
     shared = setup.method.init_shared(setup.task)
     results = []

@@ -69,7 +69,8 @@ def test_only_what_is_shared_travels_and_nothing_is_mutated(name, model):
     received = method.receive(task, after, updated, rnd)
     method.adapt(task, shared, personal, data, 3)
     assert all(same(old, new) for old, new in zip(before, (shared, memory, personal), strict=True))
-    assert message.keys() <= shared.keys() | {"loss"}
+    for key in message.keys() - shared.keys():
+        assert message[key].ndim == 0, f"{key} is more than a number about the client"
     assert received.keys() == personal.keys()
     for old, new in ((shared, after), (memory, remembered), (personal, received)):
         assert {name: (value.shape, value.dtype) for name, value in old.items()} == {
@@ -115,7 +116,8 @@ def test_unequal_clients(name, cohort):
 def test_batchnorm_buffers_are_averaged_over_the_cohort(name):
     setup = make(name, "conv", "average")
     shared, memory, store = start(setup)
-    played = ref.play(setup, shared, memory, store, [0, 1, 2, 3], ref.announced(setup, 4))
+    if not shared:
+        pytest.skip("nothing is shared")
     sizes = setup.federation.sizes()
     alone = []
     for client in range(4):
@@ -123,6 +125,7 @@ def test_batchnorm_buffers_are_averaged_over_the_cohort(name):
             setup.task, shared, store[client], setup.data(client, "train", 1), ref.announced(setup, 4)
         )
         alone.append(shared["norm.running_mean"] + message["norm.running_mean"])
+    played = ref.play(setup, shared, memory, store, [0, 1, 2, 3], ref.announced(setup, 4))
     expected = sum(size / sizes.sum() * mean for size, mean in zip(sizes, alone, strict=True))
     torch.testing.assert_close(played.shared["norm.running_mean"], expected, rtol=0, atol=1e-12)
     assert not any(torch.allclose(expected, mean) for mean in alone)
@@ -134,6 +137,8 @@ def test_a_cohort_of_one_moves_the_buffers_where_that_client_has_them(name):
     """Whatever the weights of the sum are, buffers are averaged: a variance never leaves the range of the clients'."""
     setup = make(name, "conv", "average")
     shared, memory, store = start(setup)
+    if not shared:
+        pytest.skip("nothing is shared")
     rnd = ref.announced(setup, 1)
     message, _ = setup.method.local_update(setup.task, shared, store[2], setup.data(2, "train", 1), rnd)
     played = ref.play(setup, shared, memory, store, [2], rnd)
@@ -186,7 +191,8 @@ def blobs(seed: int = 0) -> Federation:
 
 
 def run(name: str, seed: int = 0, rounds: int = 12) -> Run:
-    return train(blobs(), method=name, model="mlp", rounds=rounds, clients_per_round=4, seed=seed, eval_every=6)
+    some = None if registry.load("methods", name).everyone else 4
+    return train(blobs(), method=name, model="mlp", rounds=rounds, clients_per_round=some, seed=seed, eval_every=6)
 
 
 def without_seconds(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -199,8 +205,9 @@ def test_the_seed_decides_everything(name):
     assert without_seconds(one.history) == without_seconds(again.history)
     assert same(one.shared, again.shared)
     assert same(one.personal("c0"), again.personal("c0"))
-    assert not same(one.shared, other.shared)
-    assert [record["cohort"] for record in one.history] != [record["cohort"] for record in other.history]
+    assert not (same(one.shared, other.shared) and same(one.personal("c0"), other.personal("c0")))
+    if not registry.load("methods", name).everyone:
+        assert [record["cohort"] for record in one.history] != [record["cohort"] for record in other.history]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -57,14 +57,17 @@ def test_new_users_are_not_pooled():
     )
 
 
-@pytest.mark.parametrize("choice", [{"clients_per_round": 3}, {"participation": "independent", "probability": 0.9}])
+@pytest.mark.parametrize(
+    "choice",
+    [{"clients_per_round": 3}, {"participation": "independent", "probability": 0.9}, {"population": {"dropout": 0.1}}],
+)
 def test_every_client_is_needed(choice):
     with pytest.raises(UserError, match="every client in every round"):
         train(ref.federation(), method="centralised", engine="loop", rounds=1, **choice)
 
 
 def test_everyone_may_be_said_in_more_than_one_way():
-    for choice in ({}, {"clients_per_round": 4}, {"participation": "independent", "probability": 1.0}):
+    for choice in ({}, {"clients_per_round": 4}):
         assert len(train(ref.federation(), method="centralised", engine="loop", rounds=1, **choice).history) == 1
 
 

@@ -11,6 +11,8 @@ import reference as ref
 from coterie.engine.fused import Fused
 from coterie.engine.loop import Loop
 from coterie.methods import PFLEGO
+from coterie.models.own import Own
+from coterie.streams import torch_seeded
 
 
 def play(setup, cohort, r, shared=None, memory=None, store=None):
@@ -181,6 +183,26 @@ def test_full_participation_is_gradient_descent_on_all_parameters_together():
     for i, head in enumerate(heads):
         ref.assert_same(store[i], {name: (value - 0.5 * value.grad).detach().numpy() for name, value in head.items()})
     assert played.loss == pytest.approx(objective.item())
+
+
+def test_the_same_with_a_convolutional_network():
+    """Through the module itself, with each client's head in its place."""
+    with torch_seeded(0):
+        layers = nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(27, 5)
+    setup = ref.setup(exact_sgd().method, model=Own(net=nn.Sequential(*layers), head_name="4"))
+    body = nn.Sequential(*layers[:4]).double()
+    sizes, objective, heads = setup.federation.sizes(), torch.zeros((), dtype=torch.float64), []
+    for i, alpha in enumerate(sizes / sizes.sum()):
+        heads.append({name: value.clone().requires_grad_() for name, value in setup.create(i).items()})
+        x, y = (torch.from_numpy(array) for array in ref.examples(setup, i))
+        scores = body(x) @ heads[i]["4.weight"].T + heads[i]["4.bias"]
+        objective = objective + alpha * nn.functional.cross_entropy(scores, y)
+    objective.backward()
+    played, store = play(setup, [0, 1, 2, 3], r=4)
+    for name, value in body.named_parameters():
+        torch.testing.assert_close(played.shared[name], (value - 0.5 * value.grad).detach(), rtol=0, atol=1e-12)
+    for i, head in enumerate(heads):
+        ref.assert_same(store[i], {name: (value - 0.5 * value.grad).detach().numpy() for name, value in head.items()})
 
 
 @pytest.mark.parametrize("tau", [1, 7])

@@ -129,6 +129,12 @@ def test_pretrained_weights(folder, caplog):
         Task(net, "head", torch.full((1, 12), 50))
 
 
+def test_half_precision_is_widened(folder, tmp_path):
+    BertModel.from_pretrained(folder, local_files_only=True).half().save_pretrained(tmp_path)
+    net = BertTiny(weights=str(tmp_path)).build((12,), 2)
+    assert {value.dtype for value in net.parameters()} == {torch.float32}
+
+
 def test_folders_that_cannot_be_read(folder, tmp_path):
     with pytest.raises(
         UserError, match=r"has no config\.json and no model\.safetensors; a pytorch_model\.bin is a pickle"

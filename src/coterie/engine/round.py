@@ -25,6 +25,7 @@ class Played:
     memory: Tree
     loss: float | None
     refused: list[int]
+    remarks: list[str]
     scores: dict[int, Tree]
     cost: Cost
 
@@ -42,7 +43,7 @@ def play_round(
     """`rnd` is as the method planned it; `scored` asks for the clients' scores right after their local updates."""
     method = setup.method
     if not cohort:
-        return Played(shared, memory, None, [], {}, Cost())
+        return Played(shared, memory, None, [], [], {}, Cost())
     start = time.perf_counter()
     sizes = torch.as_tensor(setup.federation.sizes()[list(cohort)], dtype=torch.float64)
     weights, personal = method.weights(sizes, rnd), [store[i] for i in cohort]
@@ -65,4 +66,5 @@ def play_round(
     loss = float(update["loss"]) if "loss" in update else None
     seconds = time.perf_counter() - start - replies.scoring_seconds
     cost = local_work(setup, cohort, rnd) + Cost(num_bytes(shared) * len(cohort), replies.bytes_up, seconds=seconds)
-    return Played(after, memory, loss, sorted(replies.refused), replies.scores, cost)
+    remarks = method.remarks(update, rnd)
+    return Played(after, memory, loss, sorted(replies.refused), remarks, replies.scores, cost)

@@ -38,11 +38,14 @@ class Simulation:
     adapt_steps: int
     eval_clients: int | None = None
     """How many existing and how many new clients are evaluated, at most; all, unless given."""
+    eval_last: int = 1
+    """So many rounds at the end are evaluated, whatever `eval_every` says."""
     shared: Tree = field(init=False)
     memory: Tree = field(init=False)
     store: PersonalStore = field(init=False)
     history: list[Record] = field(default_factory=list)
     """A record for each round, as in rounds.jsonl."""
+    _said: set[str] = field(default_factory=set)
     latest: Evaluation | None = None
     """The evaluation of the last round, where it was due."""
 
@@ -86,7 +89,7 @@ class Simulation:
         answering, r = self.population.answering(asked, r, index)
         cohort, silent = answering.tolist(), np.setdiff1d(asked, answering).tolist()
         rnd = setup.method.plan(Round(index, len(present), int(federation.sizes()[present].sum()), r, setup.seed))
-        due = index % self.eval_every == 0 or index == self.rounds
+        due = index % self.eval_every == 0 or index > self.rounds - self.eval_last
 
         sent = self.shared
         played = play_round(self.engine, setup, sent, self.memory, self.store, cohort, rnd, scored=due)
@@ -97,6 +100,12 @@ class Simulation:
             logger.info(f"round {index}: {rnd.num_clients:,} clients are there, with {rnd.num_examples:,} examples")
         if silent:
             record["silent"] = [ids[i] for i in silent]
+        if played.remarks:
+            record["remarks"] = played.remarks
+        for remark in played.remarks:
+            if remark not in self._said:
+                self._said.add(remark)
+                logger.warning(f"round {index}: {remark}")
         if played.refused:
             record["refused"] = [ids[i] for i in played.refused]
             logger.warning(

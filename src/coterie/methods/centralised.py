@@ -12,11 +12,10 @@ step of gradient descent on it, as if they lay in one place. There is one step a
 is not quite so: each client normalizes its own examples by their own statistics.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from coterie.errors import UserError
 from coterie.method import Data, Method, Passes, Rate, Round, Task, Tree, settings
 from coterie.steps import adam_memory, gradient, local_sgd, server_step, travelling
 from coterie.tree import pick
@@ -25,6 +24,8 @@ from coterie.tree import pick
 @settings
 class Centralised(Method):
     """One model, one step a round on the data of all clients pooled; every client takes part in every round."""
+
+    everyone: ClassVar[bool] = True
 
     rho: Rate = 0.003
     """Rate of the server's step, and of the steps by which a client adapts the model to itself."""
@@ -35,8 +36,6 @@ class Centralised(Method):
         return adam_memory(pick(shared, task.body + task.head)) if self.server == "adam" else {}
 
     def plan(self, rnd: Round) -> Round:
-        if rnd.cohort_size < rnd.num_clients:
-            raise UserError("centralised needs every client in every round; leave out run.clients_per_round")
         return rnd.announce(steps=1)
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:

@@ -42,7 +42,7 @@ class Ditto(Method):
     """Examples a step; 0 is all of the client's."""
 
     def init_personal(self, task: Task, client: Client) -> Tree:
-        return dict(task.initial)
+        return {**task.initial, "visited": torch.zeros((), dtype=torch.bool)}
 
     def plan(self, rnd: Round) -> Round:
         return rnd.announce(steps=self.tau)
@@ -51,7 +51,7 @@ class Ditto(Method):
         rates, over = [self.eta] * rnd.steps, task.body + task.head
         w, _ = local_sgd(task, {**personal, **shared}, data, rates, over, self.batch_size)
         v, loss = self._personal(task, shared, personal, data, rnd.steps)
-        return {**displacement(w, shared), "loss": loss}, v
+        return {**displacement(w, shared), "loss": loss}, {**v, "visited": torch.ones_like(personal["visited"])}
 
     def _personal(self, task: Task, shared: Tree, start: Tree, data: Data, steps: int) -> tuple[Tree, Tensor]:
         """Step 4."""
@@ -69,10 +69,8 @@ class Ditto(Method):
         return shift(shared, update), memory
 
     def personal_params(self, task: Task, shared: Tree, personal: Tree) -> Tree:
-        same = [(personal[name] == task.initial[name]).all() for name in task.body + task.head]
-        unvisited = torch.stack(same).all()
-        return {**personal, **{name: torch.where(unvisited, w, personal[name]) for name, w in shared.items()}}
+        return {**personal, **{name: torch.where(personal["visited"], personal[name], w) for name, w in shared.items()}}
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         after, _ = self._personal(task, shared, self.personal_params(task, shared, personal), data, steps)
-        return after
+        return {**after, "visited": torch.ones_like(personal["visited"])}

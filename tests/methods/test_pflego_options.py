@@ -1,0 +1,255 @@
+"""PFLEGO beyond Algorithm 1: rates from theory, other solvers, steps that are undone, and convergence."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.func import grad, jacrev
+
+import reference as ref
+from coterie import Federation
+from coterie.errors import UserError
+from coterie.methods import PFLEGO
+from coterie.models.logreg import LogReg
+from coterie.models.own import Own
+from coterie.steps import head_descent, head_smoothness
+from coterie.streams import torch_seeded
+from coterie.tree import pick
+
+
+def features_of(setup, i):
+    """(head, features, data) of a client at the start."""
+    data, personal = setup.data(i, "train", 1), setup.create(i)
+    features, _, _ = setup.task.body_vjp({**setup.task.shared_body(), **personal}, data.x)
+    return pick(personal, setup.task.head), features, data
+
+
+def largest_eigenvalue(task, head, features, data) -> float:
+    """Of the Hessian of the head's loss, by PyTorch."""
+    blocks = jacrev(grad(task.head_loss))(head, features, data)
+    sizes = {name: value.numel() for name, value in head.items()}
+    rows = [torch.cat([blocks[a][b].reshape(sizes[a], sizes[b]) for b in head], dim=1) for a in head]
+    return float(torch.linalg.eigvalsh(torch.cat(rows)).max())
+
+
+def test_no_head_is_less_smooth_than_said_and_one_of_two_equal_classes_is_just_so():
+    setup = ref.setup(PFLEGO())
+    for client, outputs in ((1, 2), (0, 3)):
+        head, features, data = features_of(setup, client)
+        assert len(head["head.bias"]) == outputs
+        L = float(head_smoothness(setup.task, head, features, data))
+        assert largest_eigenvalue(setup.task, head, features, data) < L
+        level = {name: torch.zeros_like(value) for name, value in head.items()}
+        if outputs == 2:
+            assert largest_eigenvalue(setup.task, level, features, data) == pytest.approx(L, rel=1e-6)
+        else:
+            level["head.bias"][2] = -60.0  # the third class is out of the question
+            assert largest_eigenvalue(setup.task, level, features, data) == pytest.approx(L, rel=1e-6)
+
+
+def numbers(seed=0) -> Federation:
+    rng = np.random.default_rng(seed)
+    clients = {}
+    for i, size in enumerate((12, 7, 20)):
+        x = rng.normal(size=(size, 4))
+        clients[f"client-{i}"] = (x, x @ rng.normal(size=4) + i, x[:2], x[:2, 0])
+    return Federation.from_arrays(clients, regression=True)
+
+
+def test_of_squared_errors_the_smoothness_is_exact():
+    setup = ref.setup(PFLEGO(), numbers())
+    head, features, data = features_of(setup, 2)
+    L = float(head_smoothness(setup.task, head, features, data))
+    assert largest_eigenvalue(setup.task, head, features, data) == pytest.approx(L, rel=1e-6)
+
+
+@pytest.mark.parametrize("times", [0.5, 1.0, 1.9])
+@pytest.mark.parametrize("clients", [ref.federation, numbers])
+def test_the_loss_never_rises_over_head_steps_below_two_over_L(times, clients):
+    setup = ref.setup(PFLEGO(), clients())
+    for client in range(3):
+        head, features, data = features_of(setup, client)
+        rate = times / float(head_smoothness(setup.task, head, features, data))
+        losses = []
+        for _ in range(60):
+            losses.append(float(setup.task.head_loss(head, features, data)))
+            head = head_descent(setup.task, head, features, data, 1, rate)
+        assert all(after <= before + 1e-15 for before, after in itertools.pairwise(losses))
+        assert losses[-1] < losses[0]
+
+
+def test_above_two_over_L_squared_errors_rise():
+    setup = ref.setup(PFLEGO(), numbers())
+    head, features, data = features_of(setup, 0)
+    rate = 2.1 / float(head_smoothness(setup.task, head, features, data))
+    after = head_descent(setup.task, head, features, data, 200, rate)
+    assert setup.task.head_loss(after, features, data) > setup.task.head_loss(head, features, data)
+
+
+def test_an_automatic_beta_is_each_clients_own_one_over_L():
+    auto, plain = ref.setup(PFLEGO(tau=4, beta="auto")), ref.setup(PFLEGO(tau=4))
+    rnd = ref.announced(auto, 2, index=2)
+    for client in (0, 2):
+        head, features, data = features_of(auto, client)
+        beta = 1 / float(head_smoothness(auto.task, head, features, data))
+        shared = auto.task.shared_body()
+        _, mine = auto.method.local_update(auto.task, shared, auto.create(client), data, rnd)
+        by_hand = PFLEGO(tau=4, beta=beta)
+        _, expected = by_hand.local_update(plain.task, shared, plain.create(client), data, rnd)
+        ref.assert_same(mine, ref.arrays(expected), 1e-12)
+
+
+def test_a_head_of_one_output_has_nothing_to_learn_and_stays_finite():
+    setup = ref.setup(PFLEGO(beta="auto"))
+    assert setup.federation.num_outputs(3, "local") == 1
+    data = setup.data(3, "train", 1)
+    message, mine = setup.method.local_update(
+        setup.task, setup.task.shared_body(), setup.create(3), data, ref.announced(setup, 1)
+    )
+    ref.assert_same(mine, ref.arrays(setup.create(3)), 0)
+    assert float(message["undone"]) == 0
+
+
+def test_an_automatic_beta_needs_a_linear_head():
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 5)))
+    setup = ref.setup(PFLEGO(beta="auto"), model=Own(net=net, head_name="1"))
+    with pytest.raises(UserError, match="one linear layer only"):
+        setup.method.local_update(
+            setup.task, setup.task.shared_body(), setup.create(0), setup.data(0, "train", 1), ref.announced(setup, 1)
+        )
+
+
+@pytest.mark.parametrize("solver", ["momentum", "adam"])
+def test_other_solvers_are_those_of_torch(solver):
+    setup = ref.setup(PFLEGO(tau=6, beta=0.05, solver=solver, rho=0.0))
+    head, features, data = features_of(setup, 0)
+    leaves = {name: value.clone().requires_grad_() for name, value in head.items()}
+    if solver == "momentum":
+        optimizer = torch.optim.SGD(leaves.values(), lr=0.05, momentum=0.9)
+    else:
+        optimizer = torch.optim.Adam(leaves.values(), lr=0.05)
+    for _ in range(5):
+        optimizer.zero_grad()
+        setup.task.head_loss(leaves, features, data).backward()
+        optimizer.step()
+    _, mine = setup.method.local_update(
+        setup.task, setup.task.shared_body(), setup.create(0), data, ref.announced(setup, 1)
+    )
+    ref.assert_same(mine, ref.arrays({name: value.detach() for name, value in leaves.items()}), 1e-12)
+
+
+@pytest.mark.parametrize("solver", ["gd", "momentum", "adam"])
+def test_head_steps_that_raise_the_loss_are_undone(solver):
+    """What is left of such a round is its joint step."""
+    wild, single = (ref.setup(PFLEGO(tau=tau, beta=5e3, solver=solver), numbers()) for tau in (9, 1))
+    shared, data = wild.task.shared_body(), wild.data(1, "train", 1)
+    (message, mine), (expected, theirs) = (
+        setup.method.local_update(setup.task, shared, setup.create(1), data, ref.announced(setup, 2))
+        for setup in (wild, single)
+    )
+    assert float(message["undone"]) == 1
+    assert float(expected["undone"]) == 0
+    ref.assert_same(mine, ref.arrays(theirs), 0)
+    for name in shared:
+        assert torch.equal(message[name], expected[name])
+
+
+def test_the_server_is_told_of_undone_steps_and_of_bounds():
+    setup = ref.setup(PFLEGO(tau=9, beta=5e3, rho=1e3, server="sgd"), numbers())
+    rnd = ref.announced(setup, 2)
+    played = ref.play(setup, setup.task.shared_body(), {}, ref.store(setup), [0, 2], rnd)
+    weights = np.array([12, 20]) / 32
+    L = sum(
+        w * float(head_smoothness(setup.task, *features_of(setup, i))) for w, i in zip(weights, (0, 2), strict=True)
+    )
+    undone, beta, rho = played.remarks
+    assert undone == "the head steps of 100% of the cohort raised the loss and were undone; lower beta"
+    assert beta.startswith(f"beta = 5000 is not below 2/L = {2 / L:.3g}")
+    assert rho.startswith(f"rho = 1000 is not below (2/L)(r/I) = {2 / L * 2 / 3:.3g}")
+
+
+def test_nothing_is_said_where_there_is_nothing_to_say():
+    setup = ref.setup(PFLEGO(tau=3, beta=1e-3, rho=1e-3, server="sgd"), numbers())
+    assert ref.play(setup, setup.task.shared_body(), {}, ref.store(setup), [0], ref.announced(setup, 1)).remarks == []
+    message, _ = setup.method.local_update(
+        setup.task, setup.task.shared_body(), setup.create(0), setup.data(0, "train", 2), ref.announced(setup, 1, 2)
+    )
+    assert "smoothness" not in message  # every fiftieth round is enough
+
+
+def test_the_rate_of_the_joint_step_falls():
+    rates = {}
+    for index in (1, 5):
+        setup = ref.setup(PFLEGO(tau=1, rho=0.2, rho_decay=0.5, server="sgd"))
+        shared = setup.task.shared_body()
+        played = ref.play(setup, shared, {}, store := ref.store(setup), [0], ref.announced(setup, 1, index))
+        rates[index] = [(played.shared[name] - shared[name]) for name in shared]
+        rates[index].append(store[0]["head.weight"] - setup.create(0)["head.weight"])
+    for first, fifth in zip(rates[1], rates[5], strict=True):
+        torch.testing.assert_close(first, fifth * (1 + 0.5 * 4), rtol=1e-10, atol=1e-14)
+
+
+def test_alpha_over_the_cohort_is_larger_by_what_is_missing():
+    sizes = torch.tensor([5.0, 8.0])
+    setups = {alpha: ref.setup(PFLEGO(alpha=alpha)) for alpha in ("all", "cohort")}
+    rnd = ref.announced(setups["all"], 2)
+    torch.testing.assert_close(setups["all"].method.weights(sizes, rnd), 4 / 2 * sizes / 17)
+    torch.testing.assert_close(setups["cohort"].method.weights(sizes, rnd), 4 / 2 * sizes / 13)
+    with pytest.raises(UserError, match="exact"):
+        ref.setup(PFLEGO(alpha="cohort", head_step="exact"))
+
+
+def test_corollary_3_1_the_gradient_falls_as_one_over_the_root_of_T():
+    """The mean over rounds of the squared gradient of objective (1), with rho = sqrt(r/I) / (L sqrt(T)), over a decade
+    of T: on a smooth problem, and over several seeds, at least as fast as in the corollary."""
+    means: dict[int, list[float]] = {T: [] for T in (20, 60, 200)}
+    for seed in range(3):
+        federation, net = smooth_problem(seed)
+        for T, found in means.items():
+            method = PFLEGO(tau=2, beta=0.05, rho=math.sqrt(2 / 4 / T) / 3, server="sgd", head_step="exact")
+            setup = ref.setup(method, federation, model=Own(net=net, head_name="2"))
+            rng, store, total = np.random.default_rng(seed), ref.store(setup), 0.0
+            shared = setup.method.init_shared(setup.task)
+            assert largest_eigenvalue(setup.task, *features_of(setup, 0)) / 4 < 3  # alpha_i times it, and the L above
+            for index in range(1, T + 1):
+                total += squared_gradient(setup, shared, store)
+                cohort = np.sort(rng.choice(4, 2, replace=False)).tolist()
+                shared = ref.play(setup, shared, {}, store, cohort, ref.announced(setup, 2, index)).shared
+            found.append(total / T)
+    slope = np.polyfit(np.log(list(means)), np.log([np.mean(found) for found in means.values()]), 1)[0]
+    assert slope < -0.4
+
+
+def smooth_problem(seed) -> tuple[Federation, torch.nn.Module]:
+    """Squared errors of a tanh network on targets that four clients have in common but for their scale."""
+    rng = np.random.default_rng(seed)
+    w, clients = rng.normal(size=3), {}
+    for i in range(4):
+        x = rng.normal(size=(40, 3))
+        y = (1 + 0.3 * i) * np.tanh(x @ w) + 0.1 * rng.normal(size=40)
+        clients[f"client-{i}"] = (x, y, x[:1], y[:1])
+    with torch_seeded(seed):
+        net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    return Federation.from_arrays(clients, regression=True), net
+
+
+def squared_gradient(setup, shared, store) -> float:
+    """Of objective (1) over the body."""
+    sizes = setup.federation.sizes()
+    total = {name: torch.zeros_like(value) for name, value in shared.items()}
+    for i in range(len(sizes)):
+        data = setup.data(i, "train", 0)
+        g = torch.func.grad(lambda theta, i=i, data=data: setup.task.loss({**theta, **store[i]}, data)[0])(shared)
+        total = {name: total[name] + sizes[i] / sizes.sum() * value for name, value in g.items()}
+    return sum(float((value**2).sum()) for value in total.values())
+
+
+def test_logistic_regression_is_all_head():
+    setup = ref.setup(PFLEGO(tau=3, beta="auto"), model=LogReg())
+    assert setup.task.shared_body() == {}
+    head, features, data = features_of(setup, 0)
+    message, mine = setup.method.local_update(setup.task, {}, setup.create(0), data, ref.announced(setup, 1))
+    assert message.keys() == {"loss", "undone", "smoothness"}
+    assert setup.task.head_loss(mine, features, data) < setup.task.head_loss(head, features, data)
