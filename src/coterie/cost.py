@@ -37,6 +37,8 @@ def local_work(setup: Setup, cohort: Sequence[int], rnd: Round) -> Cost:
             passes.body_forwards * each.body_forward
             + passes.body_backwards * each.body_backward
             + passes.head_steps * each.head_step
+            + passes.frozen_head * each.frozen_head
+            + passes.head_forwards * each.head_forward
             + passes.feature_products * each.feature_product
         )
         flops += clients * round(operations)

@@ -24,8 +24,10 @@ class Passes(NamedTuple):
     batch: int
     body_forwards: int
     body_backwards: int
-    head_steps: float
-    """A pass through the head that does not train it is half of one."""
+    head_steps: int
+    frozen_head: int = 0
+    """Passes each way through a head that is not trained."""
+    head_forwards: int = 0
     feature_products: int = 0
     """Of all features with one vector, where the head is linear."""
 

@@ -44,6 +44,8 @@ class Flops(NamedTuple):
     body_forward: float
     body_backward: float  # down to the body's parameters, through the head
     head_step: float  # forward and backward of the head alone, on given features
+    frozen_head: float  # the same without the gradient over its parameters
+    head_forward: float
     feature_product: float  # of the features with one vector; 0 unless the head is linear
 
 
@@ -227,13 +229,20 @@ class Task:
         data = Data(features, y, yes, yes, features.new_zeros(()))
         with CountFlops() as head_step:
             torch.func.grad(self.head_loss)(head, features, data)
+        with CountFlops() as frozen:
+            torch.func.grad(self.head_loss, argnums=1)(head, features, data)
+        with CountFlops() as head_forward:
+            self.head_loss(head, features, data)
         with CountFlops() as backward:
             _, gradient = torch.func.grad(self.head_loss, argnums=(0, 1))(head, features, data)
+            through = backward.total - head_step.total
             pullback(gradient)
         both = head_step.total
         width = features.shape[-1] + len(self.head) - 1  # a bias is one more feature
         product = features[0, ..., 0].numel() * 2 * width if self.head_is_linear else 0
-        return Flops(forward.total / 2, (backward.total - both) / 2, both / 2, product)
+        down = backward.total - both if self.body else 0
+        counts = forward.total, down, both, frozen.total - through, head_forward.total, 2 * product
+        return Flops(*(count / 2 for count in counts))
 
     def _batch(self, size: int, *others: Tensor) -> Inputs:
         """The example so many times, and others; as a graph, nodes in a ring."""

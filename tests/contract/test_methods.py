@@ -13,6 +13,7 @@ from coterie.cost import local_work
 from coterie.counting import CountFlops
 from coterie.engine.setup import Setup
 from coterie.engine.store import PersonalStore
+from coterie.models.logreg import LogReg
 from coterie.models.mlp import MLP
 from coterie.models.own import Own
 from coterie.run import Run
@@ -40,6 +41,13 @@ def make(name: str, model: str, buffers: str = "average") -> Setup:
     method = registry.load("methods", name)()
     if model == "mlp":
         return ref.setup(method)
+    if model == "deep head":
+        with torch_seeded(0):
+            head = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 5))
+            net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), head)
+        return ref.setup(method, model=Own(net=net, head_name="2"))
+    if model == "logreg":
+        return ref.setup(method, model=LogReg())
     with torch_seeded(0):
         own = Own(net=ConvNet(), head_name="fc", buffers=buffers)
     return ref.setup(method, ref.federation(sizes=(5, 3, 8, 2)), own)
@@ -78,11 +86,13 @@ def test_only_what_is_shared_travels_and_nothing_is_mutated(name, model):
         }
 
 
-@pytest.mark.parametrize("model", ["mlp", "conv"])
+@pytest.mark.parametrize("model", ["mlp", "conv", "deep head", "logreg"])
 @pytest.mark.parametrize("client", [0, 1, 2])
 @pytest.mark.parametrize("name", METHODS)
 def test_the_declared_cost_is_the_counted_cost(name, client, model, monkeypatch):
     setup = make(name, model)
+    if model == "logreg" and setup.method.fixed_body:
+        pytest.skip("it takes a gradient over the features that leads to no parameter, and need not")
     shared, _, store = start(setup)
     rnd = ref.announced(setup, 2)
     declared = local_work(setup, [client], rnd)

@@ -102,7 +102,7 @@ def test_dropout_is_drawn_from_the_clients_own_streams(engine):
 def test_a_client_that_sends_nonsense_is_refused(engine):
     setup = game("pflego")
     x = setup.federation.x.clone()
-    x[setup.federation.splits["train"].row(1)] = 1e300
+    x[setup.federation.splits["train"].row(1)] = 1e308
     setup = replace(setup, federation=replace(setup.federation, x=x))
     shared, store = setup.method.init_shared(setup.task), ref.store(setup)
     memory = setup.method.init_memory(setup.task, shared)

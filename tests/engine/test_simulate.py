@@ -11,6 +11,8 @@ import reference as ref
 from coterie import Federation, train
 from coterie.errors import DivergedError
 from coterie.methods import PFLEGO, FedAvg
+from coterie.recipe import Recipe
+from coterie.training import prepare
 
 
 def test_records_and_costs():
@@ -22,7 +24,8 @@ def test_records_and_costs():
         assert len(record["cohort"]) == 2
         assert "client-3" not in record["cohort"]  # the new user
         assert record["cost"]["bytes_down"] == 2 * theta
-        assert record["cost"]["bytes_up"] == 2 * (theta + 4)  # the gradient, and the loss
+        numbers = 3 if record["round"] == 1 else 2  # the loss, whether steps were undone; at first the smoothness
+        assert record["cost"]["bytes_up"] == 2 * (theta + 4 * numbers)
         assert record["cost"]["body_forwards"] == record["cost"]["body_backwards"] == 2
     cost = run.summary["cost"]
     for name in cost:
@@ -40,6 +43,14 @@ def test_last10_is_the_mean_of_the_last_ten_evaluations():
         means = [record["eval"][group][protocol]["mean"] for record in run.history[3:]]
         assert run.summary[group][protocol]["last10_mean"] == pytest.approx(np.mean(means))
         assert run.summary[group][protocol]["mean"] == means[-1]
+
+
+@pytest.mark.parametrize(("last", "evaluated"), [(1, [4, 8, 10]), (3, [4, 8, 9, 10]), (99, list(range(1, 11)))])
+def test_the_last_rounds_are_evaluated_whatever_their_number(last, evaluated):
+    run = {"rounds": 10, "clients_per_round": 2, "eval_every": 4, "eval_last": last}
+    simulation = prepare(Recipe.parse({"method": {"tau": 1}, "run": run}), ref.federation())
+    simulation.eval_last = last
+    assert [record["round"] for record in simulation.play() if "eval" in record] == evaluated
 
 
 def test_participants_are_scored_before_aggregation():
@@ -62,7 +73,7 @@ def poisoned() -> Federation:
     """Client 1 has features so large that its gradient overflows."""
     federation = ref.federation()
     x = federation.x.clone()
-    x[federation.splits["train"].row(1)] = 1e300
+    x[federation.splits["train"].row(1)] = 1e308
     return replace(federation, x=x)
 
 
@@ -98,7 +109,7 @@ def test_a_cohort_of_nothing_but_nonsense_ends_the_run():
 
 
 def _huge():
-    x = np.full((4, 3), 1e300)
+    x = np.full((4, 3), 1e308)
     return x, [0, 1, 0, 1], x, [0, 1, 0, 1]
 
 

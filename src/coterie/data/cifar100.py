@@ -22,6 +22,7 @@ _BYTE = {"coarse": 0, "fine": 1}
 class CIFAR100(Dataset):
     """Photographs of a hundred kinds of things, 3x32x32: 50000 to train, 10000 to test, classes of equal size."""
 
+    usual_partition: ClassVar[str] = "dirichlet"
     usual_model: ClassVar[str] = "cnn-cifar"
 
     path: str | None = None

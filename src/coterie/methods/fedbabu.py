@@ -57,8 +57,7 @@ class FedBABU(Method):
         return {**displacement(after, moving), "loss": loss}, pick(after, personal)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        # A pass through the head that does not train it is half a head step.
-        return Passes(size, rnd.steps, rnd.steps, head_steps=rnd.steps / 2)
+        return Passes(size, rnd.steps, rnd.steps, head_steps=0, frozen_head=rnd.steps)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return sizes / sizes.sum()

@@ -79,8 +79,7 @@ class FedRecon(Method):
         return head_descent(task, start, features, data, steps, self.beta)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        # A pass through the head that does not train it is half a head step.
-        return Passes(size, body_forwards=1, body_backwards=1, head_steps=rnd.steps + 0.5)
+        return Passes(size, body_forwards=1, body_backwards=1, head_steps=rnd.steps, frozen_head=1)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return sizes / sizes.sum()

@@ -68,8 +68,8 @@ class FedRep(Method):
         return {**personal, **buffers, **W}
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        b = self.body_steps  # a pass through the head that does not train it is half a head step
-        return Passes(size, body_forwards=1 + b, body_backwards=b, head_steps=rnd.steps - b / 2)
+        b = self.body_steps
+        return Passes(size, body_forwards=1 + b, body_backwards=b, head_steps=rnd.steps - b, frozen_head=b)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return sizes / sizes.sum()

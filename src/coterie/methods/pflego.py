@@ -97,8 +97,8 @@ class PFLEGO(Method):
         return self.rho / (1 + self.rho_decay * (rnd.index - 1))
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        looks = verbs.gauged(rnd) + (self.beta == "auto")  # at the smoothness; those at two losses make a head step
-        return Passes(size, 1, 1, head_steps=rnd.steps + 1, feature_products=looks * verbs.SMOOTHNESS_PRODUCTS)
+        products = (verbs.gauged(rnd) + (self.beta == "auto")) * verbs.SMOOTHNESS_PRODUCTS
+        return Passes(size, 1, 1, rnd.steps, head_forwards=2, feature_products=products)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         alpha = sizes / (rnd.num_examples if self.alpha == "all" else sizes.sum())
