@@ -4,6 +4,7 @@ A client function *returns* its personal state; what is not in `message` never l
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import ClassVar, Literal, NamedTuple
 
 from torch import Tensor
@@ -51,6 +52,14 @@ class Method(ABC):
     def init_personal(self, task: Task, client: Client) -> Tree:
         """What a client starts from, whenever it is first visited: a function of the initial model only."""
         return task.personal_buffers()
+
+    def settle(self, task: Task, personal: Tree, data: Data) -> Tree:
+        """What a client makes of its initial personal state and its training data, once, before its first visit."""
+        return personal
+
+    def tuned(self, task: Task, clients: Iterable[Data]) -> "Method":
+        """The method with whatever numbers theory asks of all clients' data; once, before the first round."""
+        return self
 
     @abstractmethod
     def plan(self, rnd: Round) -> Round:

@@ -77,6 +77,7 @@ class Run:
         if steps < 0:
             raise UserError(f"steps = {steps} must not be negative")
         with streams.torch_seeded(stream):
+            personal = setup.method.settle(setup.task, personal, data)
             return self._module(setup.method.adapt(setup.task, self.shared, personal, data, steps), classes)
 
     def clients(self) -> list[Record]:

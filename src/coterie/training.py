@@ -187,8 +187,10 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
     if task.num_outputs < outputs:
         raise UserError(f"the model has {task.num_outputs} outputs, the labels need {outputs}")
     setup = Setup(recipe.method, task, federation, labels, recipe.aggregate, recipe.run.seed)
+    clients = (setup.data(i, "train", 0) for i in federation.existing.tolist())
+    setup = replace(setup, method=recipe.method.tuned(task, clients))
     num_clients = len(federation.existing)
-    recipe.method.plan(Round(1, num_clients, federation.num_examples, num_clients, setup.seed))  # it may object
+    setup.method.plan(Round(1, num_clients, federation.num_examples, num_clients, setup.seed))  # it may object
     return Simulation(
         *_engine(recipe.engine, setup),
         setup,

@@ -99,7 +99,7 @@ def test_a_shared_model_that_leaves_the_finite_numbers_ends_the_run():
 
 
 def test_refusals_are_in_the_record():
-    run = train(poisoned(), method=PFLEGO(tau=3), rounds=2, clients_per_round=4, dtype="float64")
+    run = train(poisoned(), method=FedAvg(tau=3), rounds=2, clients_per_round=4, dtype="float64")
     assert [record["refused"] for record in run.history] == [["client-1"], ["client-1"]]
 
 

@@ -22,7 +22,12 @@ class Setup:
     def create(self, client: int) -> Tree:
         """The personal state that a client starts from."""
         name, outputs = self.federation.ids[client], self.num_outputs(client)
-        return self.method.init_personal(self.task, Client(name, outputs, streams.key(self.seed, "personal", 0, name)))
+        seed = streams.key(self.seed, "personal", 0, name)
+        personal = self.method.init_personal(self.task, Client(name, outputs, seed))
+        if type(self.method).settle is Method.settle:
+            return personal
+        with streams.torch_seeded(seed):
+            return self.method.settle(self.task, personal, self.data(client, "train", 0))
 
     @cached_property
     def shares_head(self) -> bool:
