@@ -71,7 +71,10 @@ def test_a_run_leaves_a_folder_a_table_and_a_page(monkeypatch, tmp_path, capsys)
         "beta": 0.1,
         "rho": 0.01,
         "server": "adam",
+        "rho_decay": 0.0,
+        "solver": "gd",
         "head_step": "algorithm1",
+        "alpha": "all",
     }
     printed = capsys.readouterr().out
     assert f"{100 * summary['new']['after']['mean']:.2f}" in printed

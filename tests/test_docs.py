@@ -66,5 +66,5 @@ def test_commands_in_the_readme_exist():
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
     commands |= {group.name for group in app.registered_groups}
     text = (ROOT / "README.md").read_text()
-    assert {"run", "bench", "data", "methods", "datasets", "partitions", "models", "recipes"} == commands
+    assert {"run", "bench", "data", "reproduce", "methods", "datasets", "partitions", "models", "recipes"} == commands
     assert set(re.findall(r"coterie ([a-z]+)", text)) <= commands

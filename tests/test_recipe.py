@@ -42,7 +42,12 @@ def test_an_empty_recipe_has_the_usual_parts_and_no_data() -> None:
     assert usual.method == PFLEGO()
     assert usual.data is None
     assert usual.partition is None
-    assert usual.as_dict().keys() == {"model", "method", "aggregate", "run", "eval", "engine"}
+    assert usual.as_dict().keys() == {"model", "method", "aggregate", "run", "population", "eval", "engine"}
+
+
+def test_the_last_round_alone_is_evaluated_at_the_end_unless_told_otherwise() -> None:
+    assert run_settings().eval_last == 1
+    assert run_settings(eval_last=10).eval_last == 10
 
 
 def test_data_bring_a_partition() -> None:
@@ -68,8 +73,11 @@ def test_every_default_is_spelled_out() -> None:
         "tau": 50,
         "beta": 0.006,
         "rho": 0.002,
+        "rho_decay": 0.0,
+        "solver": "gd",
         "server": "adam",
         "head_step": "algorithm1",
+        "alpha": "all",
     }
     assert tree["partition"] == {
         "name": "classes",
@@ -204,6 +212,11 @@ def test_a_change_needs_a_section_a_key_and_a_value(file: Path, change: str) -> 
 # -- what a user may get wrong
 
 
+def test_a_bad_value_in_a_table_is_named_with_its_keys() -> None:
+    with pytest.raises(UserError, match=r"experiment\.published\.pflego\.0 = '98': "):
+        read({"experiment": {"methods": {"pflego": {}}, "published": {"pflego": ["98", 0.2]}}})
+
+
 def test_an_unknown_section_is_named_with_the_nearest() -> None:
     with pytest.raises(UserError, match=r"unknown section \[metod\] \(did you mean 'method'\?\); there is: .*engine"):
         Recipe.parse({"metod": {}})
@@ -263,6 +276,7 @@ def test_an_option_of_another_method_is_unknown() -> None:
         ("run", "rounds", -1),
         ("run", "seed", -1),
         ("run", "eval_every", 0),
+        ("run", "eval_last", 0),
         ("run", "checkpoint_every", 0),
         ("run", "clients_per_round", 0),
         ("run", "participation", "always"),
@@ -315,7 +329,7 @@ def test_an_unknown_name_lists_what_there_is(section: str, kind: str, name: str,
 
 
 def test_an_unknown_engine_lists_what_there_is() -> None:
-    with pytest.raises(UserError, match=r"unknown engine 'lop' \(did you mean 'loop'\?\); there is: .*loop"):
+    with pytest.raises(UserError, match=r"unknown engine.kind 'lop' \(did you mean 'loop'\?\); there is: .*loop"):
         Recipe.parse({"engine": {"kind": "lop"}})
 
 
@@ -363,3 +377,13 @@ def test_participation_by_probability_and_by_range() -> None:
 def test_participation_names_the_key_that_it_needs(participation: str, key: str) -> None:
     with pytest.raises(UserError, match=rf'run\.participation = "{participation}" needs run\.{key}'):
         run_settings(participation=participation).cohorts(40)
+
+
+def test_other_data_bring_their_usual_partition_and_model() -> None:
+    recipe = read("digits", ["data.name=pubmed"])
+    assert [type(part).__name__ for part in (recipe.partition, recipe.model)] == ["Louvain", "GIN"]
+    named = {"data": {"name": "digits"}, "model": {"name": "mlp", "hidden": [9]}, "partition": {"clients": 7}}
+    recipe = read(named, ["data.name=mnist", "partition.clients=8"])
+    assert recipe.model.hidden == [9]
+    assert recipe.partition.clients == 8
+    assert read("digits", ["data.name=digits"]).model.hidden == [200]

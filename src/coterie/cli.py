@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,6 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from coterie.errors import DivergedError, UserError
+
+if TYPE_CHECKING:
+    from coterie.experiments.campaign import Campaign
 
 app = typer.Typer(
     help="Personalized federated learning.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
@@ -153,6 +156,35 @@ def list_recipes() -> None:
 
 
 @app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment, like pflego-table1.")],
+    data: Annotated[str, typer.Option(help="Some of its data sets, separated by commas; all unless given.")] = "",
+    degree: Annotated[str, typer.Option(help="Some of its degrees of personalization.")] = "",
+    methods: Annotated[str, typer.Option(help="Some of its methods.")] = "",
+    scale: Annotated[str, typer.Option(help="full is the paper's; small is minutes.")] = "small",
+    seeds: Annotated[int, typer.Option(min=1, help="So many runs of each cell.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="For the runs; runs/reproduce/NAME-SCALE unless given.")] = None,
+    changes: Changes = None,
+    only_table: Annotated[bool, typer.Option("--only-table", help="Run nothing.")] = False,
+) -> None:
+    """Run what is missing of a paper's table or figure; published and measured side by side."""
+    from coterie.experiments.campaign import Campaign
+
+    options = {"data": data, "degree": degree, "method": methods}
+    wanted = {axis: [value.strip() for value in values.split(",")] for axis, values in options.items() if values}
+    folder = out or Path("runs", "reproduce", f"{name}-{scale}")
+    campaign = Campaign(name, wanted, scale, seeds, folder, changes or [])
+    if not only_table:
+        try:
+            _run_missing(campaign)
+        except KeyboardInterrupt:
+            screen.print("Stopped. Run the same command again to go on.", highlight=False)
+            raise typer.Exit(130) from None
+    Console().print(campaign.report().printed(), highlight=False)
+    Console().print(f"{folder}/table.md", highlight=False, soft_wrap=True, markup=False)
+
+
+@app.command()
 def bench(
     letters: Annotated[list[str] | None, typer.Argument(help="Which of A to F; all unless given.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Turns that each variant has; figures are medians.")] = 5,
@@ -195,6 +227,25 @@ def _listing(kind: str) -> None:
         options = [f"{field.name} = {_default(field)}" for field in dataclasses.fields(component)]
         table.add_row(name, (component.__doc__ or "").partition("\n")[0], "\n".join(options))
     Console().print(table)
+
+
+def _run_missing(campaign: "Campaign") -> None:
+    from coterie.experiments.campaign import estimate_table
+    from coterie.progress import RunProgress
+
+    missing = campaign.missing()
+    if not missing:
+        return
+    interrupted = _on_interrupt()
+    with screen.status(f"timing a round of each of {len(missing)} cells"):
+        estimates = list(campaign.estimates(missing, lambda: bool(interrupted)))
+    screen.print(estimate_table(estimates).printed(), highlight=False)
+    for n, cell in enumerate(missing, 1):
+        logger.info("%s (%d of %d)", cell.name, n, len(missing))
+        training = campaign.training(cell)
+        done, score = len(training.simulation.history), training.simulation.setup.task.objective.score
+        with RunProgress(screen, cell.recipe.run.rounds, done, score, quiet=False) as progress:
+            campaign.play(cell, training, progress.advance, lambda: bool(interrupted))
 
 
 def _default(field: Any) -> str:

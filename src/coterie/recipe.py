@@ -35,7 +35,9 @@ class RunSettings:
     clients_range: Annotated[list[Count], Field(min_length=2, max_length=2)] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
     eval_every: Count = 10
-    """Rounds from one evaluation of all clients to the next; the last round is always evaluated."""
+    """Rounds from one evaluation of all clients to the next."""
+    eval_last: Count = 1
+    """So many rounds at the end are evaluated whatever their number."""
     checkpoint_every: Count = 10
 
     def cohorts(self, num_clients: int) -> Participation:
@@ -76,8 +78,12 @@ class EngineSettings:
     """Of the Ray cluster, each with `threads` (at least one) and `memory` of its own; 0 is all that it has CPUs for."""
 
 
+Tables = dict[str, dict[str, Any]]
+"""Some sections of a recipe, and in each of them some keys."""
+
 PLAIN = {"run": RunSettings, "population": PopulationSettings, "eval": EvalSettings, "engine": EngineSettings}
 NAMED = {"data": "data", "partition": "partition", "model": "models", "method": "methods", "aggregate": "aggregate"}
+OF_DATA = ("partition", "model")
 USUAL = {"partition": "classes", "model": "mlp", "method": "pflego", "aggregate": "mean"}
 
 
@@ -97,16 +103,16 @@ class Recipe:
 
     @classmethod
     def parse(cls, tree: Mapping[str, Any]) -> "Recipe":
-        """From nested tables, every key checked."""
+        """From nested tables, every key checked. [experiment] is no part of a run."""
         for section, table in tree.items():
-            if section not in PLAIN and section not in NAMED:
-                sections = [*NAMED, *PLAIN]
+            sections = [*NAMED, *PLAIN, "experiment"]
+            if section not in sections:
                 raise UserError(
                     f"unknown section [{section}]{registry.nearest(section, sections)}; there is: {', '.join(sections)}"
                 )
             if not isinstance(table, dict):
                 raise UserError(f"{section} = {table!r} must be a section with keys, like {section}.name")
-        parts: dict[str, Any] = {name: _make(kind, name, tree.get(name, {})) for name, kind in PLAIN.items()}
+        parts: dict[str, Any] = {name: make(kind, name, tree.get(name, {})) for name, kind in PLAIN.items()}
         for section, kind in NAMED.items():
             if section not in tree and (section == "data" or (section == "partition" and "data" not in tree)):
                 continue
@@ -115,9 +121,10 @@ class Recipe:
             name = options.pop("name", usual)
             if not isinstance(name, str):
                 raise UserError(f"{section}.name must be one of: {', '.join(registry.names(kind))}")
-            parts[section] = _make(registry.load(kind, name), section, options)
-        if (kind := parts["engine"].kind) != "auto":
-            registry.load("engine", kind)
+            parts[section] = make(registry.load(kind, name), section, options)
+        if (kind := parts["engine"].kind) not in (kinds := ["auto", *registry.names("engine")]):
+            close = registry.nearest(kind, kinds)
+            raise UserError(f"unknown engine.kind {kind!r}{close}; there is: {', '.join(kinds)}")
         return cls(**parts)
 
     def federation(self) -> Federation:
@@ -148,26 +155,42 @@ class Recipe:
 def read(source: str | Path | Mapping[str, Any], changes: Sequence[str] = ()) -> Recipe:
     """From a TOML file, the name of a recipe that comes with Coterie, or nested tables, with `section.key=value`
     changes on top."""
-    tree = dict(source) if isinstance(source, Mapping) else _load(source)
-    tables: dict[str, dict[str, Any]] = {}
+    tree = dict(source) if isinstance(source, Mapping) else load(source)
+    tables: Tables = {}
     for change in changes:
         path, equals, text = change.partition("=")
         section, dot, key = path.strip().partition(".")
         if not (equals and dot and key):
             raise UserError(f"--set {change!r} is not of the form section.key=value")
         tables.setdefault(section, {})[key] = _value(text.strip())
-    for section, table in tables.items():
-        base = tree.get(section, {})
-        if not isinstance(base, dict):
-            continue  # parse says what is wrong with it
-        # Another name takes other options, so the file's own do not carry over.
-        own_name = base.get("name", USUAL.get(section))
-        kept = base if table.get("name", own_name) == own_name else {}
-        tree[section] = {**kept, **table}
+    if "experiment" in tree:
+        from coterie.experiments.sheet import Sheet  # which is made of recipes
+
+        Sheet.of(tree)
+    tree = changed(tree, tables)
     data = tree.get("data")
     if isinstance(data, dict) and isinstance(data.get("path"), str):
-        data["path"] = str(Path(data["path"]).expanduser().absolute())  # a run may be resumed from another folder
+        absolute = str(Path(data["path"]).expanduser().absolute())  # a run may be resumed from another folder
+        tree["data"] = {**data, "path": absolute}
     return Recipe.parse(tree)
+
+
+def changed(tree: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
+    """A recipe's nested tables with these keys in the place of its own."""
+    after = dict(tree)
+    before = tree.get("data")
+    if isinstance(before, dict) and tables.get("data", {}).get("name", before.get("name")) != before.get("name"):
+        # Other data have another usual partition and model, and what was said about the usual ones is void.
+        after = {name: table for name, table in after.items() if name not in OF_DATA or "name" in table}
+    for section, table in tables.items():
+        base = after.get(section, {})
+        if not isinstance(base, dict):
+            continue  # parse says what is wrong with it
+        # Another name takes other options, so the recipe's own do not carry over.
+        own_name = base.get("name", USUAL.get(section))
+        kept = base if table.get("name", own_name) == own_name else {}
+        after[section] = {**kept, **table}
+    return after
 
 
 def available() -> dict[str, Path]:
@@ -177,7 +200,8 @@ def available() -> dict[str, Path]:
     return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.toml"))}
 
 
-def _load(source: str | Path) -> dict[str, Any]:
+def load(source: str | Path) -> dict[str, Any]:
+    """The nested tables of a recipe file, or of the name of one that comes with Coterie."""
     path = available().get(str(source)) or Path(source)
     try:
         return tomllib.loads(path.read_text())
@@ -192,14 +216,8 @@ def _load(source: str | Path) -> dict[str, Any]:
         raise UserError(f"cannot read the recipe {path}: {error.strerror}") from None
 
 
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _make(cls: type[T], section: str, options: Mapping[str, Any]) -> T:
+def make(cls: type[T], section: str, options: Mapping[str, Any]) -> T:
+    """Settings from the keys of their section."""
     known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in options:
         if key not in known:
@@ -209,8 +227,26 @@ def _make(cls: type[T], section: str, options: Mapping[str, Any]) -> T:
         return cls(**options)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part in known)
-        raise UserError(f"{section}.{place} = {first['input']!r}: {first['msg'].lower()}") from None
+        place = ".".join([section, *_place(first["loc"], options)])
+        raise UserError(f"{place} = {first['input']!r}: {first['msg'].lower()}") from None
+
+
+def _place(loc: Sequence[str | int], options: Any) -> list[str]:
+    """The keys on the way to a value; pydantic also names the types that it tried."""
+    found = []
+    for part in loc:
+        inside = range(len(options)) if isinstance(options, list) else options if isinstance(options, dict) else ()
+        if part in inside:
+            found.append(str(part))
+            options = options[part]
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def _needed(key: str, value: T | None, participation: str) -> T:

@@ -47,6 +47,7 @@ def train(
     population: Mapping[str, Any] | None = None,
     seed: int = 0,
     eval_every: int = 10,
+    eval_last: int = 1,
     checkpoint_every: int = 10,
     adapt_steps: int = 50,
     eval_clients: int | None = None,
@@ -74,6 +75,7 @@ def train(
         "clients_range": None if clients_range is None else list(clients_range),
         "seed": seed,
         "eval_every": eval_every,
+        "eval_last": eval_last,
         "checkpoint_every": checkpoint_every,
     }
     tree = {
@@ -200,6 +202,7 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
         recipe.run.eval_every,
         recipe.eval.adapt_steps,
         recipe.eval.clients,
+        recipe.run.eval_last,
     )
 
 

@@ -1,0 +1,167 @@
+"""Published and measured side by side: in the terminal, as Markdown, as JSON."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from coterie.experiments.measured import Figure, Measured, over_seeds
+from coterie.report.units import DASH, duration, scaled
+
+PROTOCOLS = {
+    "participants": "of a round's clients right after their local update",
+    "as_is": "of all clients as they are",
+    "adapted": "of all clients, adapted",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell of the paper's table, all seeds together."""
+
+    at: Mapping[str, str]
+    protocol: str
+    published: Figure | None
+    published_seconds: float | None
+    runs: Sequence[Measured]
+    """Those that are finished."""
+    state: str
+    """Words for what is not; empty where all are."""
+
+    @property
+    def measured(self) -> Measured | None:
+        return over_seeds(self.runs)
+
+    @property
+    def difference(self) -> float | None:
+        """Measured minus published, in units of the standard error of that difference."""
+        measured = self.measured
+        if self.published is None or measured is None or measured.figure is None:
+            return None
+        error = math.hypot(measured.figure.stderr, self.published.stderr)
+        return (measured.figure.mean - self.published.mean) / error if error else None
+
+    def told(self, figure: str) -> str:
+        """The figure, and what is missing."""
+        return " ".join([figure] * bool(self.runs) + [f"({self.state})"] * bool(self.state))
+
+    def as_dict(self) -> dict[str, Any]:
+        measured = self.measured
+        return {
+            **self.at,
+            "state": self.state or "finished",
+            "seeds": len(self.runs),
+            "published": self.published and self.published._asdict(),
+            "published_seconds": self.published_seconds,
+            "measured": measured
+            and {
+                key: value._asdict() if isinstance(value, Figure) else value
+                for key, value in measured._asdict().items()
+            },
+            "difference": self.difference,
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    headings: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    title: str = ""
+    notes: Sequence[str] = ()
+
+    def printed(self) -> Group:
+        table = RichTable(
+            title=self.title,
+            title_justify="left",
+            title_style="bold",
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+        )
+        for heading in self.headings:
+            if self._is_number(heading):
+                table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
+            else:
+                table.add_column(heading, overflow="fold")
+        for line in self.lines:
+            table.add_row(*line)
+        return Group(table, *map(escape, self.notes))
+
+    def markdown(self) -> str:
+        rule = ["---:" if self._is_number(heading) else "---" for heading in self.headings]
+        lines = [f"| {' | '.join(line)} |" for line in (self.headings, rule, *self.lines)]
+        return "\n".join([f"**{self.title}**", "", *lines, *(f"\n{note}" for note in self.notes), ""])
+
+    def _is_number(self, heading: str) -> bool:
+        place = list(self.headings).index(heading)
+        return any(line[place][:1].isdigit() or line[place][:1] in "+-" for line in self.lines if line[place])
+
+
+def accuracy(rows: Sequence[Row]) -> Table:
+    """A line for each row; columns that no row fills are left out."""
+    lines = []
+    for row in rows:
+        measured = row.measured
+        difference = row.difference
+        lines.append(
+            {
+                **row.at,
+                "published": _text(row.published),
+                "measured": row.told(_text(measured and measured.figure)),
+                "over seeds": _text(measured and measured.spread, ".2f"),
+                "diff": _text(difference, "+.1f"),
+                "as is": _text(measured and measured.as_is),
+                "adapted": _text(measured and measured.adapted),
+                "validation": _text(measured and measured.validation),
+                "loss": _text(measured and measured.train_loss, ".4f"),
+            }
+        )
+    notes = [
+        "Accuracy in percent ± standard error over clients. Measured is "
+        f"{PROTOCOLS[rows[0].protocol]}, mean over the rounds that the recipe evaluates at its end; as is and adapted "
+        "are all clients after the last round, loss is the training loss over them."
+    ]
+    if any(row.difference is not None for row in rows):
+        notes.append("diff is measured minus published, in standard errors of that difference.")
+    return _table(lines, {*rows[0].at, "measured"}, notes)
+
+
+def cost(rows: Sequence[Row], reference: str) -> Table:
+    """Seconds and operations of a round, and their ratios to those of one method."""
+    base = next((row for row in rows if row.at["method"] == reference), None)
+    published = base.published_seconds if base else None
+    measured = base.measured if base else None
+    lines = []
+    for row in rows:
+        own = row.measured
+        lines.append(
+            {
+                **row.at,
+                "published": duration(row.published_seconds),
+                f"/ {reference}": _ratio(row.published_seconds, published),
+                "measured": row.told(duration(own and own.seconds)),
+                f"/ {reference}, measured": _ratio(own and own.seconds, measured and measured.seconds),
+                "FLOP a round": scaled(own and own.flops, ""),
+                f"/ {reference}, FLOP": _ratio(own and own.flops, measured and measured.flops),
+            }
+        )
+    return _table(lines, {*rows[0].at, "measured"}, ["The median over the rounds after the first."])
+
+
+def _table(lines: Sequence[Mapping[str, str]], always: set[str], notes: Sequence[str]) -> Table:
+    kept = [key for key in lines[0] if key in always or any(line[key] != DASH for line in lines)]
+    return Table(kept, [[line[key] for key in kept] for line in lines], notes=notes)
+
+
+def _text(value: Figure | float | None, form: str = "") -> str:
+    return DASH if value is None else format(value, form) if form else str(value)
+
+
+def _ratio(above: float | None, below: float | None) -> str:
+    return DASH if above is None or not below else f"{above / below:.2f}"

@@ -1,0 +1,108 @@
+"""What a paper measured, as cells: runs of its recipes that differ in a few named ways."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Literal
+
+from coterie import recipe as recipes
+from coterie import registry
+from coterie.errors import UserError
+from coterie.experiments.comparison import Row, Table, accuracy
+from coterie.experiments.measured import Figure
+from coterie.experiments.sheet import Sheet
+from coterie.recipe import Recipe, Tables
+
+SCALES = ("small", "full")
+OPTIONS = {"data": "--data", "degree": "--degree", "method": "--methods"}
+"""The axes along which the command can choose, and its words for them."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A cell before its scale and its seed are chosen."""
+
+    at: Mapping[str, str]
+    """Where it lies: the value on each axis of the experiment. That on "method" names the method."""
+    recipe: str
+    """A recipe with a section [experiment] that has this method."""
+    changes: Tables = field(default_factory=dict)
+    """How it differs from that recipe for that method."""
+    published: Literal["accuracy", "seconds", "nothing"] = "accuracy"
+    """What of the recipe's published figures is of this very variant."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run."""
+
+    at: Mapping[str, str]
+    recipe: Recipe
+    protocol: str
+    published: Figure | None
+    published_seconds: float | None
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return "-".join([*self.at.values(), f"seed{self.recipe.run.seed}"])
+
+
+class Experiment(ABC):
+    """A paper's table or figure. The first line of the docstring says which."""
+
+    @abstractmethod
+    def variants(self) -> Iterable[Variant]:
+        """In the order of the table."""
+
+    def table(self, rows: Sequence[Row]) -> Table:
+        """Published and measured side by side."""
+        return accuracy(rows)
+
+    def choose(self, name: str, wanted: Mapping[str, Sequence[str]]) -> list[Variant]:
+        """The variants that have one of the wanted values on each axis that is named; `name` is the experiment's."""
+        variants = list(self.variants())
+        axes = {axis: list(dict.fromkeys(each.at[axis] for each in variants)) for axis in variants[0].at}
+        there_is = "; ".join(f"{OPTIONS[axis]} {','.join(axes[axis])}" for axis in OPTIONS if axis in axes)
+        for axis, values in wanted.items():
+            if axis not in axes:
+                raise UserError(f"{name} has no {OPTIONS[axis]}; it has: {there_is}")
+            for value in values:
+                if value not in axes[axis]:
+                    close = registry.nearest(value, axes[axis])
+                    raise UserError(f"{name} has no {OPTIONS[axis]} {value}{close}; it has: {there_is}")
+        chosen = [each for each in variants if all(each.at[axis] in values for axis, values in wanted.items())]
+        if not chosen:
+            raise UserError(f"{name} has no cell with all of these; it has: {there_is}")
+        return chosen
+
+
+def cells(variant: Variant, scale: str, seeds: int, changes: Sequence[str]) -> list[Cell]:
+    """One for each seed. The variant differs from what the scale makes of the recipe, the user's changes come last."""
+    if scale not in SCALES:
+        raise UserError(f"--scale {scale}{registry.nearest(scale, SCALES)}: there is {' and '.join(SCALES)}")
+    tree, sheet = _recipe(variant.recipe)
+    method = variant.at["method"]
+    own = recipes.changed(sheet.tables(tree, method), sheet.small if scale == "small" else {})
+    try:
+        recipe = recipes.read(recipes.changed(own, variant.changes), changes)
+    except UserError as error:
+        raise UserError(f"{' '.join(variant.at.values())}: {error}") from None
+    printed = variant.published == "accuracy" and method in sheet.published
+    published = Figure(*sheet.published[method]) if printed else None
+    seconds = sheet.seconds.get(method) if variant.published == "seconds" else None
+    return [
+        Cell(variant.at, _with_seed(recipe, recipe.run.seed + n), sheet.protocol, published, seconds)
+        for n in range(seeds)
+    ]
+
+
+def _with_seed(recipe: Recipe, seed: int) -> Recipe:
+    return replace(recipe, run=replace(recipe.run, seed=seed))
+
+
+@cache
+def _recipe(name: str) -> tuple[dict[str, Any], Sheet]:
+    tree = recipes.load(name)
+    return tree, Sheet.of(tree)
