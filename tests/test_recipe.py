@@ -387,3 +387,9 @@ def test_other_data_bring_their_usual_partition_and_model() -> None:
     assert recipe.model.hidden == [9]
     assert recipe.partition.clients == 8
     assert read("digits", ["data.name=digits"]).model.hidden == [200]
+
+
+def test_numbers_for_each_client_are_written_down() -> None:
+    tree = Recipe.parse({"method": {"name": "scafflix", "alpha": {"a": 0.5, "b": 0.0}}}).as_dict()
+    assert tree["method"]["alpha"] == {"a": 0.5, "b": 0.0}
+    assert Recipe.parse(tree).as_dict() == tree

@@ -43,6 +43,10 @@ class Objective(ABC):
     def curvature(self, num_outputs: int) -> float:
         """The largest eigenvalue that the Hessian of one answer's loss over the outputs can have."""
 
+    def least_curvature(self) -> float:
+        """The smallest: 0, unless the loss is strongly convex in the outputs."""
+        return 0.0
+
     @abstractmethod
     def scores(self, outputs: Tensor, y: Tensor, mask: Tensor, classes: Tensor) -> Tree:
         """How many answers there are, what they are worth, and what they were if only `classes` could be chosen."""
@@ -91,6 +95,9 @@ class Regression(Objective):
         return lambda outputs: 2 * share * (outputs - y)
 
     def curvature(self, num_outputs: int) -> float:  # noqa: ARG002
+        return 2.0
+
+    def least_curvature(self) -> float:
         return 2.0
 
     def scores(self, outputs: Tensor, y: Tensor, mask: Tensor, classes: Tensor) -> Tree:  # noqa: ARG002

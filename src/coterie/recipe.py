@@ -256,4 +256,4 @@ def _needed(key: str, value: T | None, participation: str) -> T:
 
 
 def _in_toml(value: Any) -> bool:
-    return isinstance(value, str | int | float | list)
+    return isinstance(value, str | int | float | list | dict)

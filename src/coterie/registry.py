@@ -18,8 +18,13 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "fedprox": "coterie.methods.fedprox:FedProx",
         "fedrecon": "coterie.methods.fedrecon:FedRecon",
         "fedrep": "coterie.methods.fedrep:FedRep",
+        "flix": "coterie.methods.flix:FLIX",
+        "gd": "coterie.methods.gd:GD",
+        "i-scaffnew": "coterie.methods.i_scaffnew:IScaffnew",
         "local": "coterie.methods.local:Local",
         "pflego": "coterie.methods.pflego:PFLEGO",
+        "scafflix": "coterie.methods.scafflix:Scafflix",
+        "scaffnew": "coterie.methods.scaffnew:Scaffnew",
     },
     "data": {
         "a6a": "coterie.data.libsvm_sets:A6A",

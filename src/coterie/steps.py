@@ -1,7 +1,7 @@
 """The verbs that methods share: local steps of a client, steps of a server."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,19 @@ from coterie.round import Round
 from coterie.streams import bits
 from coterie.task import Data, Task
 from coterie.tree import Tree, descend, displacement, pick, shift
+
+Users = Literal["equal", "sizes"]
+
+
+def shares(users: Users, sizes: Tensor) -> Tensor:
+    """Weights of a mean over the cohort: clients alike, or by their examples."""
+    return sizes / sizes.sum() if users == "sizes" else torch.ones_like(sizes) / len(sizes)
+
+
+def epoch_steps(data: Data, size: int) -> Tensor:
+    """How many batches of that size there are in one pass over the examples."""
+    n = data.mask.sum()
+    return (n + size - 1) // size if size else torch.ones_like(n)
 
 
 def minibatch(data: Data, size: int, step: int) -> Data:
@@ -28,11 +41,10 @@ def minibatch(data: Data, size: int, step: int) -> Data:
         return data
     if isinstance(data.x, Graph):
         raise UserError("a graph cannot be cut into minibatches: set the method's batch_size to 0")
-    n = data.mask.sum()
-    epoch_steps = (n + size - 1) // size
-    rank = bits(data.stream, torch.div(step, epoch_steps, rounding_mode="floor"), torch.arange(N, device=n.device))
+    n, length = data.mask.sum(), epoch_steps(data, size)
+    rank = bits(data.stream, torch.div(step, length, rounding_mode="floor"), torch.arange(N, device=n.device))
     order = torch.where(data.mask, rank, torch.iinfo(torch.int64).max).argsort()
-    place = (step % epoch_steps) * size + torch.arange(size, device=n.device)
+    place = (step % length) * size + torch.arange(size, device=n.device)
     chosen = order[place % n]
     x = embedding(chosen, data.x.flatten(1)).reshape(size, *data.x.shape[1:])  # data.x[chosen], but quick under vmap
     return data._replace(x=x, y=data.y[chosen], mask=place < n)
@@ -47,40 +59,57 @@ SMOOTHNESS_PRODUCTS = 2 * POWER + 1
 
 
 class Pull(NamedTuple):
-    """The proximal term (mu/2) ||w - centre||² of a local objective."""
+    """The proximal term (mu/2) ||w - centre||² of a local objective; without a centre, towards the origin."""
 
     mu: float
-    centre: Tree
+    centre: Tree | None = None
 
 
 def local_sgd(
     task: Task,
     params: Tree,
     data: Data,
-    rates: Sequence[float],
+    rates: Sequence[float | Tensor],
     over: Sequence[str],
     batch: int = 0,
     *,
     momentum: float = 0.0,
     pull: Pull | None = None,
+    control: Tree | None = None,
 ) -> tuple[Tree, Tensor]:
     """One gradient step for each rate on the parameters named in `over`: (params, loss at the last gradient).
 
-    The momentum is the heavy ball's, and starts from rest. `pull` adds its gradient, but not its value to the loss.
+    The momentum is the heavy ball's, and starts from rest. `control` is subtracted from every gradient.
     """
     loss, velocity = torch.zeros(()), dict[str, Tensor]()
     for step, rate in enumerate(rates):
-        examples = minibatch(data, batch, step)
-
-        def objective(trained: Tree, rest: Tree = params, examples: Data = examples) -> tuple[Tensor, Tree]:
-            return task.loss({**rest, **trained}, examples)
-
-        g, loss, buffers = gradient(objective, pick(params, over))
-        if pull is not None:
-            g = {name: value + pull.mu * (params[name] - pull.centre[name]) for name, value in g.items()}
+        g, loss, buffers = local_gradient(task, params, minibatch(data, batch, step), over, pull)
+        if control is not None:
+            g = displacement(g, control)
         velocity = {name: _rolling(velocity.get(name), value, momentum) for name, value in g.items()}
         params = {**params, **descend(pick(params, over), velocity, rate), **buffers}
     return params, loss
+
+
+def local_gradient(
+    task: Task, params: Tree, data: Data, over: Sequence[str], pull: Pull | None = None
+) -> tuple[Tree, Tensor, Tree]:
+    """(gradient over the parameters named, loss, buffers). `pull` adds its gradient, but not its value to the loss."""
+    g, loss, buffers = gradient(lambda trained: task.loss({**params, **trained}, data), pick(params, over))
+    if pull is not None:
+        away = params if pull.centre is None else displacement(params, pick(pull.centre, over))
+        g = {name: value + pull.mu * away[name] for name, value in g.items()}
+    return g, loss, buffers
+
+
+def hessian_product(task: Task, params: Tree, data: Data, over: Sequence[str], v: Tree) -> Tree:
+    """The Hessian of the loss over the parameters named, times v, exactly."""
+
+    def along(w: Tree) -> Tensor:
+        g = grad(lambda w: task.loss({**params, **w}, data)[0])(w)
+        return torch.stack([(value * v[name]).sum() for name, value in g.items()]).sum()
+
+    return grad(along)(pick(params, over))
 
 
 def _rolling(velocity: Tensor | None, g: Tensor, momentum: float) -> Tensor:
@@ -226,6 +255,12 @@ def server_step(task: Task, shared: Tree, memory: Tree, update: Tree, rate: floa
     else:
         params = descend(params, update, rate)
     return {**shift(buffers, mean), **params}, memory
+
+
+def server_move(task: Task, shared: Tree, update: Tree, rate: float) -> Tree:
+    """`rate` times as far as the clients moved on average; buffers just as far."""
+    ahead = {name: -update[name] for name in (*task.body, *task.head) if name in shared}
+    return server_step(task, shared, {}, {**update, **ahead}, rate)[0]
 
 
 def adam_memory(params: Mapping[str, Tensor]) -> Tree:

@@ -93,6 +93,8 @@ class Task:
         self.body = tuple(name for name in names if not name.startswith(self._prefix))
         self.head = tuple(name for name in names if name.startswith(self._prefix))
         self.buffers = tuple(name for name, _ in model.named_buffers())
+        norms = [name for name, part in model.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+        self.norm = tuple(name for name in self.initial if name.rpartition(".")[0] in norms)  # buffers and all
         self.local_buffers = self.buffers if buffers == "local" else ()
         self._head_init = head_init
         self._generator = torch.Generator()

@@ -94,13 +94,13 @@ def test_the_declared_cost_is_the_counted_cost(name, client, model, monkeypatch)
     if model == "logreg" and setup.method.fixed_body:
         pytest.skip("it takes a gradient over the features that leads to no parameter, and need not")
     shared, _, store = start(setup)
-    rnd = ref.announced(setup, 2)
+    rnd, personal = ref.announced(setup, 2), store[client]
     declared = local_work(setup, [client], rnd)
     passes = []
     original = setup.task._features
     monkeypatch.setattr(setup.task, "_features", lambda *arguments: passes.append(1) or original(*arguments))
     with CountFlops() as counted:
-        setup.method.local_update(setup.task, shared, store[client], setup.data(client, "train", 1), rnd)
+        setup.method.local_update(setup.task, shared, personal, setup.data(client, "train", 1), rnd)
     assert counted.total > 0
     assert declared.flops == counted.total
     assert declared.body_forwards == len(passes)
@@ -128,7 +128,8 @@ def test_batchnorm_buffers_are_averaged_over_the_cohort(name):
     shared, memory, store = start(setup)
     if not shared:
         pytest.skip("nothing is shared")
-    sizes = setup.federation.sizes()
+    sizes = torch.as_tensor(setup.federation.sizes(), dtype=torch.float64)
+    weights = setup.method.weights(sizes, ref.announced(setup, 4))
     alone = []
     for client in range(4):
         message, _ = setup.method.local_update(
@@ -136,7 +137,7 @@ def test_batchnorm_buffers_are_averaged_over_the_cohort(name):
         )
         alone.append(shared["norm.running_mean"] + message["norm.running_mean"])
     played = ref.play(setup, shared, memory, store, [0, 1, 2, 3], ref.announced(setup, 4))
-    expected = sum(size / sizes.sum() * mean for size, mean in zip(sizes, alone, strict=True))
+    expected = sum(weight / weights.sum() * mean for weight, mean in zip(weights, alone, strict=True))
     torch.testing.assert_close(played.shared["norm.running_mean"], expected, rtol=0, atol=1e-12)
     assert not any(torch.allclose(expected, mean) for mean in alone)
     assert played.shared["norm.num_batches_tracked"].dtype == torch.int64
@@ -169,9 +170,9 @@ def test_the_cost_is_right_with_local_labels_too(name):
     """Where the head is shared it has as many outputs as the largest label set, whatever the client's own is."""
     setup = ref.setup(registry.load("methods", name)(), model=MLP(labels="local"))
     shared, _, store = start(setup)
-    rnd = ref.announced(setup, 2)
+    rnd, personal = ref.announced(setup, 2), store[1]
     with CountFlops() as counted:
-        setup.method.local_update(setup.task, shared, store[1], setup.data(1, "train", 1), rnd)
+        setup.method.local_update(setup.task, shared, personal, setup.data(1, "train", 1), rnd)
     assert local_work(setup, [1], rnd).flops == counted.total
 
 

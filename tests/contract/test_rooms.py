@@ -9,6 +9,8 @@ import coterie
 
 ROOT = Path(coterie.__file__).parent
 CONTRACT = {
+    "control",
+    "convex",
     "counting",
     "cut",
     "errors",

@@ -1,6 +1,7 @@
 """A whole run: what is recorded, who is refused, how diverging ends."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -149,3 +150,26 @@ def test_a_sample_of_clients_is_evaluated_where_asked_and_the_protocol_says_so()
     assert "a random sample of 2 of the 5 clients of the training" in sampled.summary["protocol"]
     assert "a random sample of 2 of the 3 clients held out" in sampled.summary["protocol"]
     assert "all 5 clients of the training" in whole.summary["protocol"]
+
+
+class Settling(FedAvg):
+    """Counts how often a client makes itself ready."""
+
+    calls: ClassVar[list[int]] = []
+
+    def settle(self, task, personal, data):
+        self.calls.append(len(data.y))
+        return {**personal, "ready": torch.ones(())}
+
+
+def test_a_client_settles_once_however_often_it_is_looked_at():
+    Settling.calls.clear()
+    train(ref.federation(new=1), method=Settling(tau=1), rounds=3, clients_per_round=1, eval_every=1)
+    assert sorted(Settling.calls) == [1, 3, 5, 8]  # the sizes of all four
+
+
+def test_a_broadcast_that_a_part_of_the_clients_waits_for_is_paid_for():
+    per_client = (4 * 200 + 200 + 5 * 200 + 5) * 4
+    for r, times in ((2, 2), (4, 1)):
+        run = train(ref.federation(), method="scaffnew", rounds=1, clients_per_round=r)
+        assert run.history[0]["cost"]["bytes_down"] == times * r * per_client

@@ -26,8 +26,15 @@ class Setup:
         personal = self.method.init_personal(self.task, Client(name, outputs, seed))
         if type(self.method).settle is Method.settle:
             return personal
-        with streams.torch_seeded(seed):
-            return self.method.settle(self.task, personal, self.data(client, "train", 0))
+        if client not in self._settled:
+            with streams.torch_seeded(seed):
+                self._settled[client] = self.method.settle(self.task, personal, self.data(client, "train", 0))
+        return dict(self._settled[client])
+
+    @cached_property
+    def _settled(self) -> dict[int, Tree]:
+        """Of clients that were not visited yet, and may be looked at many times: what is done once."""
+        return {}
 
     @cached_property
     def shares_head(self) -> bool:

@@ -1,0 +1,87 @@
+"""The verbs of Scaffnew and its heirs: a coin that calls for aggregation, control variates, mixtures.
+
+What a client keeps for them in its personal Tree, next to local buffers:
+
+    h.NAME          the control variate h_i, for each parameter of the model
+    optimum.NAME    x_i*, where f_i is least
+    client.alpha    α_i, the share of the shared model in its own
+    client.gamma    γ_i, its step size
+    NAME            the model as its steps leave it, from there to the next broadcast only
+"""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from coterie.convex import Search, minimum
+from coterie.errors import UserError
+from coterie.round import Client, Round
+from coterie.streams import generator
+from coterie.task import Data, Task
+from coterie.tree import Tree, pick
+
+Mixing = Annotated[float, Field(ge=0, le=1)]
+
+
+def steps_to_coin(p: float, rnd: Round) -> int:
+    """How often a coin is thrown until it shows what it shows with probability p: 1, 2, ... So many local steps lead to
+    an aggregation, if each is followed by one with probability p."""
+    return int(generator(rnd.seed, "steps", rnd.index).geometric(p))
+
+
+def zero(task: Task) -> Tree:
+    """h_i = 0."""
+    return _labelled("h", {name: torch.zeros_like(task.initial[name]) for name in task.body + task.head})
+
+
+def variate(task: Task, personal: Tree) -> Tree:
+    """h_i."""
+    return _unlabelled("h", task, personal)
+
+
+def moved(task: Task, personal: Tree, now: Tree, pace: float | Tensor) -> Tree:
+    """h_i ← h_i + pace · (now - where the client's steps led), of which it then keeps no more than that."""
+    h = {name: value + pace * (now[name] - personal[name]) for name, value in variate(task, personal).items()}
+    return {**at_rest(task, personal), **_labelled("h", h)}
+
+
+def at_rest(task: Task, personal: Tree) -> Tree:
+    """Without what a client holds of the model from its steps to the next broadcast only."""
+    return {name: value for name, value in personal.items() if name in task.local_buffers or name not in task.initial}
+
+
+def mixture(task: Task, shared: Tree, personal: Tree) -> Tree:
+    """The model α_i x + (1 - α_i) x_i*; but what the client has of the model itself wins, as ever."""
+    alpha, best = personal["client.alpha"], _unlabelled("optimum", task, personal)
+    mixed = {name: alpha * shared[name] + (1 - alpha) * value for name, value in best.items()}
+    return {**shared, **mixed, **pick(personal, [name for name in task.initial if name in personal])}
+
+
+def mixing(task: Task, alpha: float | Mapping[str, float], client: Client) -> Tree:
+    """α_i, given for all or by name."""
+    if not isinstance(alpha, float):
+        if client.id not in alpha:
+            raise UserError(f"method.alpha has nothing for client {client.id!r}: name all clients, or give one number")
+        alpha = alpha[client.id]
+    return {"client.alpha": task.initial[(task.body + task.head)[0]].new_tensor(alpha)}
+
+
+def with_optimum(task: Task, personal: Tree, data: Data, mu: float, how: Search) -> Tree:
+    """The personal Tree with x_i*, and with the local buffers that the search for it leaves. With α_i = 1 nothing is
+    made of x_i*, and nothing searched."""
+    if float(personal["client.alpha"]) == 1:
+        how = how._replace(epochs=0)
+    best, _ = minimum(task, {**task.initial, **pick(personal, task.local_buffers)}, data, mu, how)
+    found = _labelled("optimum", pick(best, task.body + task.head))
+    return {**personal, **pick(best, task.local_buffers), **found}
+
+
+def _labelled(label: str, tree: Tree) -> Tree:
+    return {f"{label}.{name}": value for name, value in tree.items()}
+
+
+def _unlabelled(label: str, task: Task, personal: Tree) -> Tree:
+    return {name: personal[f"{label}.{name}"] for name in task.body + task.head}

@@ -1,0 +1,46 @@
+"""The coin of Scaffnew and its heirs, and what a client keeps of the search for its optimum."""
+
+import numpy as np
+import torch
+from torch import nn
+
+import reference as ref
+from coterie.control import steps_to_coin
+from coterie.methods import Local, Scafflix
+from coterie.models.own import Own
+from coterie.round import Round
+from coterie.streams import torch_seeded
+
+
+def draws(p: float, seed: int = 0) -> np.ndarray:
+    return np.array([steps_to_coin(p, Round(index, 4, 40, 4, seed)) for index in range(1, 4001)])
+
+
+def test_the_coin_is_geometric():
+    for p in (0.5, 0.1):
+        steps = draws(p)
+        assert steps.min() == 1
+        np.testing.assert_allclose(steps.mean(), 1 / p, rtol=0.05)
+        np.testing.assert_allclose([(steps > k).mean() for k in (1, 2, 5)], (1 - p) ** np.array([1, 2, 5]), atol=0.03)
+    assert (draws(1.0) == 1).all()
+
+
+def test_the_coin_depends_on_the_seed_and_the_round_alone():
+    assert (draws(0.3) == draws(0.3)).all()
+    assert (draws(0.3) != draws(0.3, seed=1)).any()
+
+
+def test_the_search_is_local_training_and_leaves_local_buffers_as_that_does():
+    with torch_seeded(0):
+        net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 5))
+    model = Own(net=net, head_name="2", buffers="local")
+    setup = ref.setup(Scafflix(optimum_rate=0.2, optimum_epochs=3), model=model)
+    alone = ref.setup(Local(tau=3, beta=0.2), model=model)
+    data, rnd = alone.data(0, "train", 0), ref.announced(alone, 1)
+    _, trained = alone.method.local_update(alone.task, {}, setup.task.initial, data, rnd)
+    personal = setup.create(0)
+    for name in setup.task.buffers:
+        assert torch.equal(personal[name], trained[name])
+    for name in setup.task.body + setup.task.head:
+        torch.testing.assert_close(personal[f"optimum.{name}"], trained[name], rtol=0, atol=1e-14)
+    assert not torch.equal(personal["1.running_mean"], setup.task.initial["1.running_mean"])
