@@ -159,6 +159,7 @@ class Settling(FedAvg):
 
     def settle(self, task, personal, data):
         self.calls.append(len(data.y))
+        torch.ones(2, 3) @ torch.ones(3, 4)
         return {**personal, "ready": torch.ones(())}
 
 
@@ -166,6 +167,16 @@ def test_a_client_settles_once_however_often_it_is_looked_at():
     Settling.calls.clear()
     train(ref.federation(new=1), method=Settling(tau=1), rounds=3, clients_per_round=1, eval_every=1)
     assert sorted(Settling.calls) == [1, 3, 5, 8]  # the sizes of all four
+
+
+def test_settling_is_work_of_the_first_visit():
+    settled = train(ref.federation(), method=Settling(tau=1), rounds=3, clients_per_round=2, eval_every=1)
+    plain = train(ref.federation(), method=FedAvg(tau=1), rounds=3, clients_per_round=2, eval_every=1)
+    seen: set[str] = set()
+    for ours, theirs in zip(settled.history, plain.history, strict=True):
+        first = set(ours["cohort"]) - seen
+        assert ours["cost"]["flops"] - theirs["cost"]["flops"] == len(first) * 2 * 2 * 3 * 4
+        seen |= first
 
 
 def test_a_broadcast_that_a_part_of_the_clients_waits_for_is_paid_for():

@@ -68,6 +68,6 @@ def play_round(
     down = num_bytes(shared) * len(cohort)
     if type(method).receive is not Method.receive and len(cohort) < rnd.num_clients:
         down += num_bytes(after) * len(kept)  # who takes part in the next round as well is sent it then anyway
-    cost = local_work(setup, cohort, rnd) + Cost(down, replies.bytes_up, seconds=seconds)
+    cost = local_work(setup, cohort, rnd) + Cost(down, replies.bytes_up, setup.settling(cohort), seconds=seconds)
     remarks = method.remarks(update, rnd)
     return Played(after, memory, loss, sorted(replies.refused), remarks, replies.scores, cost)

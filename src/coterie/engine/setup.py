@@ -6,6 +6,7 @@ from functools import cached_property
 
 from coterie import streams
 from coterie.aggregate.rule import Rule
+from coterie.counting import CountFlops
 from coterie.federation import Federation
 from coterie.method import Client, Data, Labels, Method, Task, Tree
 
@@ -27,14 +28,23 @@ class Setup:
         if type(self.method).settle is Method.settle:
             return personal
         if client not in self._settled:
-            with streams.torch_seeded(seed):
+            with streams.torch_seeded(seed), CountFlops() as counted:
                 self._settled[client] = self.method.settle(self.task, personal, self.data(client, "train", 0))
+            self._unpaid[client] = counted.total
         return dict(self._settled[client])
 
     @cached_property
     def _settled(self) -> dict[int, Tree]:
         """Of clients that were not visited yet, and may be looked at many times: what is done once."""
         return {}
+
+    @cached_property
+    def _unpaid(self) -> dict[int, int]:
+        return {}
+
+    def settling(self, clients: Sequence[int]) -> int:
+        """The operations by which those clients settled, if this is their first visit."""
+        return sum(self._unpaid.pop(client, 0) for client in clients)
 
     @cached_property
     def shares_head(self) -> bool:
