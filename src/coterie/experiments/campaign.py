@@ -15,8 +15,8 @@ from coterie.experiments.comparison import Row, Table
 from coterie.experiments.experiment import Cell, Experiment, cells
 from coterie.experiments.measured import figures_of, is_finished
 from coterie.federation import Federation
-from coterie.folder import first_difference, read_recipe
-from coterie.recipe import Recipe
+from coterie.folder import first_difference
+from coterie.recipe import Recipe, load
 from coterie.report.units import DASH, duration
 from coterie.training import Training, prepare
 
@@ -177,10 +177,10 @@ class Campaign:
     def _difference(self, cell: Cell) -> str:
         """Between the recipe that a cell was run with, if it was, and the cell's; settings younger than the run have
         their defaults in it."""
-        folder = self.folder(cell)
-        if not (folder / "recipe.toml").exists():
+        written = self.folder(cell) / "recipe.toml"
+        if not written.exists():
             return ""
-        return first_difference(Recipe.parse(read_recipe(folder)).as_dict(), cell.recipe.as_dict())
+        return first_difference(Recipe.parse(load(written)).as_dict(), cell.recipe.as_dict())
 
     def _federation(self, cell: Cell) -> Federation:
         """Cells on the same data follow one another, and the data are dealt once for them."""
