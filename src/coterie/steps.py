@@ -1,7 +1,8 @@
 """The verbs that methods share: local steps of a client, steps of a server."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from copy import copy
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch.nn.functional import embedding
 
 from coterie.errors import UserError
 from coterie.graph import Graph
+from coterie.objective import Objective
 from coterie.round import Round
 from coterie.streams import bits
 from coterie.task import Data, Task
@@ -102,14 +104,27 @@ def local_gradient(
     return g, loss, buffers
 
 
-def hessian_product(task: Task, params: Tree, data: Data, over: Sequence[str], v: Tree) -> Tree:
-    """The Hessian of the loss over the parameters named, times v, exactly."""
+class _Each(NamedTuple):
+    """In the place of an objective: each example's loss, in the place of their mean."""
 
-    def along(w: Tree) -> Tensor:
-        g = grad(lambda w: task.loss({**params, **w}, data)[0])(w)
-        return torch.stack([(value * v[name]).sum() for name, value in g.items()]).sum()
+    of: Objective
 
-    return grad(along)(pick(params, over))
+    def mean_loss(self, outputs: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        each = self.of.losses(outputs.flatten(0, -2), y.flatten()).reshape(y.shape)
+        return torch.where(self.of.counted(y, mask), each, 0).reshape(len(y), -1).sum(1)
+
+
+def example_losses(task: Task, params: Tree, data: Data) -> tuple[Tensor, Tree]:
+    """The training loss of each example, the sum over its positions, and the buffers as the pass leaves them. (N,)"""
+    judge = copy(task)
+    judge.objective = cast(Objective, _Each(task.objective))
+    return judge.loss(params, data)
+
+
+def weighted_loss(task: Task, params: Tree, data: Data, share: Tensor, trained: Tree) -> tuple[Tensor, Tree]:
+    """The same as one number: `task.loss` with each example multiplied by its share."""
+    losses, buffers = example_losses(task, {**params, **trained}, data)
+    return (share * losses).sum() / task.objective.counted(data.y, data.mask).sum(), buffers
 
 
 def _rolling(velocity: Tensor | None, g: Tensor, momentum: float) -> Tensor:

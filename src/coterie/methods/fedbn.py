@@ -1,0 +1,71 @@
+"""FedBN: federated averaging of all but the BatchNorm layers.
+
+X. Li, M. Jiang, X. Zhang, M. Kamp, Q. Dou, "FedBN: Federated Learning on Non-IID Features via Local Batch
+Normalization", ICLR 2021, Algorithm 1.
+
+    Server, round t:
+    1.  draw a cohort; send it w, the model without its BatchNorm layers
+    2.  w ← Σ_i (N_i / Σ_j N_j) w_i, the sums over the cohort
+
+    Client i, with its own BatchNorm layers b_i: weights, biases and statistics (at first the initial ones):
+    3.  w_i ← w;  τ times:  (w_i, b_i) ← (w_i, b_i) − η ∇ ℓ_i(w_i, b_i), both at once, on the next minibatch
+    4.  send w_i − w; keep b_i
+
+Which layers these are is told by their type, not by their names; other kinds of normalization are shared. With no
+BatchNorm in the model this is FedAvg. Who was never visited has BatchNorm as it was initialized, which is of little use
+before adaptation.
+Deviation: in the paper all clients take part in each round. The cohort stands for them, as in FedAvg. The setting
+model.buffers has no say over BatchNorm here.
+"""
+
+from torch import Tensor
+
+from coterie.method import Client, Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import Users, local_sgd, shares
+from coterie.tree import displacement, pick, shift
+
+
+@settings
+class FedBN(Method):
+    """FedAvg with BatchNorm layers, statistics and all, that stay with the clients."""
+
+    tau: Count = 50
+    """Local steps."""
+    eta: Rate = 0.007
+    """Rate of the local steps."""
+    users: Users = "sizes"
+    """Whether clients count alike or by size."""
+    batch_size: Size = 0
+    """Examples a step; 0 is all of the client's."""
+
+    def init_shared(self, task: Task) -> Tree:
+        return {name: value for name, value in task.shared_model().items() if name not in task.norm}
+
+    def init_personal(self, task: Task, client: Client) -> Tree:
+        return {**task.personal_buffers(), **pick(task.initial, task.norm)}
+
+    def plan(self, rnd: Round) -> Round:
+        return rnd.announce(steps=self.tau)
+
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
+        rates, over = [self.eta] * rnd.steps, task.body + task.head
+        after, loss = local_sgd(task, {**shared, **personal}, data, rates, over, self.batch_size)
+        return {**displacement(after, shared), "loss": loss}, pick(after, personal)
+
+    def passes(self, size: int, rnd: Round) -> Passes:
+        batch = min(self.batch_size, size) or size
+        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+
+    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
+        return shares(self.users, sizes)
+
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
+        return shift(shared, update), memory
+
+    def local_shared(self, shared: Tree, message: Tree) -> Tree:
+        return shift(shared, message)
+
+    def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
+        rates, over = [self.eta] * steps, task.body + task.head
+        after, _ = local_sgd(task, {**shared, **personal}, data, rates, over, self.batch_size)
+        return after

@@ -1,0 +1,63 @@
+"""Reptile: a step towards where the clients' local steps lead.
+
+A. Nichol, J. Achiam, J. Schulman, "On First-Order Meta-Learning Algorithms", arXiv:1803.02999, Algorithm 2, its tasks
+the clients.
+
+    Server, round t:
+    1.  draw a cohort; send it the model w
+    2.  w ← w + ρ (1/r) Σ_i (w_i − w), the sum over the r clients of the cohort
+
+    Client i:
+    3.  w_i ← w;  τ times:  w_i ← w_i − η ∇ ℓ_i(w_i) on the next minibatch
+    4.  send w_i − w
+
+With ρ = 1 this is FedAvg with equal clients. Buffers are averaged, whatever ρ is.
+"""
+
+from torch import Tensor
+
+from coterie.method import Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import Users, local_sgd, server_move, shares
+from coterie.tree import displacement, pick, shift
+
+
+@settings
+class Reptile(Method):
+    """FedAvg of which the server takes only a part, or more than all."""
+
+    tau: Count = 10
+    """Local steps."""
+    eta: Rate = 0.1
+    """Rate of the local steps."""
+    rho: Rate = 0.5
+    """Rate of the server's step: the share of the mean displacement that it takes."""
+    users: Users = "equal"
+    """Whether clients count alike or by size."""
+    batch_size: Size = 0
+    """Examples a step; 0 is all of the client's."""
+
+    def plan(self, rnd: Round) -> Round:
+        return rnd.announce(steps=self.tau)
+
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
+        rates, over = [self.eta] * rnd.steps, task.body + task.head
+        after, loss = local_sgd(task, {**shared, **personal}, data, rates, over, self.batch_size)
+        return {**displacement(after, shared), "loss": loss}, pick(after, personal)
+
+    def passes(self, size: int, rnd: Round) -> Passes:
+        batch = min(self.batch_size, size) or size
+        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+
+    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
+        return shares(self.users, sizes)
+
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
+        return server_move(task, shared, update, self.rho), memory
+
+    def local_shared(self, shared: Tree, message: Tree) -> Tree:
+        return shift(shared, message)
+
+    def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
+        rates, over = [self.eta] * steps, task.body + task.head
+        after, _ = local_sgd(task, {**shared, **personal}, data, rates, over, self.batch_size)
+        return after
