@@ -1,8 +1,8 @@
 """`coterie reproduce`: what is run, what is not run again, how it goes on, and how each mistake ends."""
 
 import json
-import shutil
 import logging
+import shutil
 import signal
 import sys
 
