@@ -18,6 +18,7 @@ from coterie.errors import DivergedError, UserError
 
 if TYPE_CHECKING:
     from coterie.experiments.campaign import Campaign
+    from coterie.experiments.laboratory import Laboratory
 
 app = typer.Typer(
     help="Personalized federated learning.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
@@ -168,20 +169,28 @@ def reproduce(
     only_table: Annotated[bool, typer.Option("--only-table", help="Run nothing.")] = False,
 ) -> None:
     """Run what is missing of a paper's table or figure; published and measured side by side."""
+    from coterie import registry
     from coterie.experiments.campaign import Campaign
+    from coterie.experiments.laboratory import Laboratory
 
     options = {"data": data, "degree": degree, "method": methods}
     wanted = {axis: [value.strip() for value in values.split(",")] for axis, values in options.items() if values}
     folder = out or Path("runs", "reproduce", f"{name}-{scale}")
-    campaign = Campaign(name, wanted, scale, seeds, folder, changes or [])
+    kind = registry.load("experiments", name)
+    arguments = (name, wanted, scale, seeds, folder, changes or [])
+    work = kind(*arguments) if issubclass(kind, Laboratory) else Campaign(*arguments)
     if not only_table:
         try:
-            _run_missing(campaign)
+            _measure_missing(work) if isinstance(work, Laboratory) else _run_missing(work)
         except KeyboardInterrupt:
             screen.print("Stopped. Run the same command again to go on.", highlight=False)
             raise typer.Exit(130) from None
-    Console().print(campaign.report().printed(), highlight=False)
-    Console().print(f"{folder}/table.md", highlight=False, soft_wrap=True, markup=False)
+    tables = work.report() if isinstance(work, Laboratory) else [work.report()]
+    for table in tables:
+        Console().print(table.printed(), highlight=False)
+    made = ["table.md", "page.html"] if isinstance(work, Laboratory) else ["table.md"]
+    for file in made:
+        Console().print(f"{folder}/{file}", highlight=False, soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -246,6 +255,13 @@ def _run_missing(campaign: "Campaign") -> None:
         done, score = len(training.simulation.history), training.simulation.setup.task.objective.score
         with RunProgress(screen, cell.recipe.run.rounds, done, score, quiet=False) as progress:
             campaign.play(cell, training, progress.advance, lambda: bool(interrupted))
+
+
+def _measure_missing(laboratory: "Laboratory") -> None:
+    missing, interrupted = laboratory.missing(), _on_interrupt()
+    for n, each in enumerate(missing, 1):
+        with screen.status(f"{each.name} ({n} of {len(missing)})"):
+            laboratory.measure(each, lambda: bool(interrupted))
 
 
 def _default(field: Any) -> str:

@@ -100,6 +100,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "pflego-table1": "coterie.experiments.pflego:Table1",
         "pflego-table2": "coterie.experiments.pflego:Table2",
         "pflego-table3": "coterie.experiments.pflego:Table3",
+        "scafflix-convex": "coterie.experiments.scafflix_convex:ScafflixConvex",
     },
 }
 

@@ -34,7 +34,7 @@ ROOMS = {
     "partition": {"errors", "federation", "ragged", "settings"},
     "engine": CONTRACT | {"aggregate", "cost", "evaluate", "federation"},
     "report": set(),
-    "experiments": {"engine", "errors", "federation", "folder", "recipe", "registry", "report", "settings", "training"},
+    "experiments": CONTRACT | {"engine", "federation", "folder", "models", "recipe", "registry", "report", "training"},
     "benchmarks": CONTRACT | {"engine", "evaluate", "federation", "recipe", "report", "training"},
 }
 ONLY_IN = {

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from coterie import recipe as recipes
 from coterie import registry
@@ -17,6 +17,15 @@ from coterie.recipe import Recipe, Tables
 SCALES = ("small", "full")
 OPTIONS = {"data": "--data", "degree": "--degree", "method": "--methods"}
 """The axes along which the command can choose, and its words for them."""
+
+
+class Placed(Protocol):
+    @property
+    def at(self) -> Mapping[str, str]:
+        """Its value on each axis of the experiment."""
+
+
+P = TypeVar("P", bound=Placed)
 
 
 @dataclass(frozen=True)
@@ -61,27 +70,35 @@ class Experiment(ABC):
         return accuracy(rows)
 
     def choose(self, name: str, wanted: Mapping[str, Sequence[str]]) -> list[Variant]:
-        """The variants that have one of the wanted values on each axis that is named; `name` is the experiment's."""
-        variants = list(self.variants())
-        axes = {axis: list(dict.fromkeys(each.at[axis] for each in variants)) for axis in variants[0].at}
-        there_is = "; ".join(f"{OPTIONS[axis]} {','.join(axes[axis])}" for axis in OPTIONS if axis in axes)
-        for axis, values in wanted.items():
-            if axis not in axes:
-                raise UserError(f"{name} has no {OPTIONS[axis]}; it has: {there_is}")
-            for value in values:
-                if value not in axes[axis]:
-                    close = registry.nearest(value, axes[axis])
-                    raise UserError(f"{name} has no {OPTIONS[axis]} {value}{close}; it has: {there_is}")
-        chosen = [each for each in variants if all(each.at[axis] in values for axis, values in wanted.items())]
-        if not chosen:
-            raise UserError(f"{name} has no cell with all of these; it has: {there_is}")
-        return chosen
+        """Some of the variants; `name` is the experiment's."""
+        return choose(list(self.variants()), name, wanted)
+
+
+def choose(places: Sequence[P], name: str, wanted: Mapping[str, Sequence[str]]) -> list[P]:
+    """Those that have one of the wanted values on each axis that is named; `name` is the experiment's."""
+    axes = {axis: list(dict.fromkeys(each.at[axis] for each in places)) for axis in places[0].at}
+    there_is = "; ".join(f"{OPTIONS[axis]} {','.join(axes[axis])}" for axis in OPTIONS if axis in axes)
+    for axis, values in wanted.items():
+        if axis not in axes:
+            raise UserError(f"{name} has no {OPTIONS[axis]}; it has: {there_is}")
+        for value in values:
+            if value not in axes[axis]:
+                close = registry.nearest(value, axes[axis])
+                raise UserError(f"{name} has no {OPTIONS[axis]} {value}{close}; it has: {there_is}")
+    chosen = [each for each in places if all(each.at[axis] in values for axis, values in wanted.items())]
+    if not chosen:
+        raise UserError(f"{name} has no cell with all of these; it has: {there_is}")
+    return chosen
+
+
+def check_scale(scale: str) -> None:
+    if scale not in SCALES:
+        raise UserError(f"--scale {scale}{registry.nearest(scale, SCALES)}: there is {' and '.join(SCALES)}")
 
 
 def cells(variant: Variant, scale: str, seeds: int, changes: Sequence[str]) -> list[Cell]:
     """One for each seed. The variant differs from what the scale makes of the recipe, the user's changes come last."""
-    if scale not in SCALES:
-        raise UserError(f"--scale {scale}{registry.nearest(scale, SCALES)}: there is {' and '.join(SCALES)}")
+    check_scale(scale)
     tree, sheet = _recipe(variant.recipe)
     method = variant.at["method"]
     own = recipes.changed(sheet.tables(tree, method), sheet.small if scale == "small" else {})

@@ -1,0 +1,82 @@
+"""The page of a laboratory: tables, and curves on a logarithmic scale."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+from coterie.report.charts import GREY, figure
+from coterie.report.document import chart, document, note, parted, section, table
+from coterie.report.protocols import ALL, Record
+
+COLORS = (*(protocol.color for protocol in ALL), GREY)
+"""Told apart by everyone, on white and on near-black."""
+SIDE_BY_SIDE = "display:grid;gap:20px;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr))"
+
+
+class Line(NamedTuple):
+    name: str
+    y: Sequence[float]
+    color: int
+    dash: str = "solid"
+    """Solid lines stand for their colour in the legend."""
+    first: int = 0
+    """x of the first value."""
+
+
+class Panel(NamedTuple):
+    title: str
+    axis: str
+    lines: Sequence[Line]
+    caption: str
+    across: str = "communication round"
+
+
+class Sheet(NamedTuple):
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+
+
+def lab_page(title: str, facts: Sequence[str], sheets: Sequence[Sheet], rows: Sequence[Sequence[Panel]]) -> str:
+    """Panels of a row stand side by side where there is room."""
+    body = [section(escape(each.title), _sheet(each)) for each in sheets]
+    for n, row in enumerate(rows):
+        drawn = [_panel(f"panel-{n}-{k}", panel) for k, panel in enumerate(row)]
+        body.append(f'<div style="{SIDE_BY_SIDE}">\n{"".join(drawn)}</div>')
+    return document(title, parted([escape(fact) for fact in facts]), "\n".join(body))
+
+
+def _sheet(sheet: Sheet) -> str:
+    rows = [[escape(cell) for cell in row] for row in sheet.rows]
+    return table([escape(heading) for heading in sheet.headings], rows) + "".join(map(note, map(escape, sheet.notes)))
+
+
+def _panel(key: str, panel: Panel) -> str:
+    traces = [trace for line in panel.lines if (trace := _trace(line))["y"]]
+    drawn = figure(traces, _axis(panel.across), _powers(panel.axis), legend=True) if traces else None
+    label = f"{panel.title}: {panel.axis} against {panel.across}"
+    return chart(key, escape(panel.title), label, escape(panel.caption), drawn)
+
+
+def _trace(line: Line) -> Record:
+    """What is not above zero has no place on the scale."""
+    points = [(x, y) for x, y in enumerate(line.y, line.first) if y > 0]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": line.name,
+        "showlegend": line.dash == "solid",
+        "x": [x for x, _ in points],
+        "y": [y for _, y in points],
+        "line": {"color": COLORS[line.color], "width": 2, "dash": line.dash},
+        "hovertemplate": f"{escape(line.name)}<br>%{{x}}: %{{y:.3g}}<extra></extra>",
+    }
+
+
+def _axis(text: str) -> Record:
+    return {"title": {"text": text, "font": {"size": 13}, "standoff": 12}}
+
+
+def _powers(text: str) -> Record:
+    return {"type": "log", "exponentformat": "power", "nticks": 10, **_axis(text)}
