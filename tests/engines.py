@@ -95,6 +95,7 @@ def assert_same_rounds(setup: Setup, other: Engine, cohorts: list[list[int]], to
     start = setup.method.init_shared(setup.task)
     sides = []
     for each in (Loop(), other):
+        setup = replace(setup)  # each side has clients of its own, that have not settled yet
         shared, memory, store = start, setup.method.init_memory(setup.task, start), ref.store(setup)
         plays = []
         for index, cohort in enumerate(cohorts, 1):
