@@ -94,8 +94,10 @@ def assert_equal(one, other, tolerance):
 def assert_same_rounds(setup: Setup, other: Engine, cohorts: list[list[int]], tolerance: float) -> None:
     start = setup.method.init_shared(setup.task)
     sides = []
+    given = setup
     for each in (Loop(), other):
-        setup = replace(setup)  # each side has clients of its own, that have not settled yet
+        # Each side has clients of its own, that have not settled yet; the other's engine was opened for the setup given.
+        setup = given if each is other else replace(given)
         shared, memory, store = start, setup.method.init_memory(setup.task, start), ref.store(setup)
         plays = []
         for index, cohort in enumerate(cohorts, 1):
