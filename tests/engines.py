@@ -96,7 +96,7 @@ def assert_same_rounds(setup: Setup, other: Engine, cohorts: list[list[int]], to
     sides = []
     given = setup
     for each in (Loop(), other):
-        # Each side has clients of its own, that have not settled yet; the other's engine was opened for the setup given.
+        # Each side has clients that have not settled yet; the other's engine was opened for the setup given.
         setup = given if each is other else replace(given)
         shared, memory, store = start, setup.method.init_memory(setup.task, start), ref.store(setup)
         plays = []
