@@ -1,5 +1,6 @@
 """The examples in the README and the guides run as they are printed, and what they refer to is there."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -58,6 +59,18 @@ def test_the_guide_to_scafflix_runs(play, capsys):
         assert int(scafflix[3]) > int(flix[3])
 
 
+def test_the_guide_to_feddecay_runs(play, capsys):
+    """What the page says below its example: the more emphasis, the worse at once and the better after adaptation."""
+    play(ROOT / "docs" / "feddecay.md")
+    line = r"^(\S+): emphasis (\S+), R² (\S+) at once, (\S+) after three steps$"
+    found = re.findall(line, capsys.readouterr().out, re.MULTILINE)
+    beta, emphasis, at_once, adapted = (list(map(float, column)) for column in zip(*found, strict=True))
+    assert beta == [0, 0.5, 0.8, 1]
+    assert (emphasis[0], emphasis[-1]) == (0, 0.875)
+    for rising in (emphasis, at_once[::-1], adapted):
+        assert all(one < other for one, other in itertools.pairwise(rising))
+
+
 def test_the_guide_to_participation_runs(play, capsys):
     left = play(ROOT / "docs" / "participation.md")
     counts = [record["population"]["clients"] for record in left["run"].history if "population" in record]
@@ -67,7 +80,7 @@ def test_the_guide_to_participation_runs(play, capsys):
 
 def test_every_guide_with_an_example_is_run_above():
     with_examples = {page.name for page in (ROOT / "docs").rglob("*.md") if examples(page)}
-    assert with_examples == {"own-data.md", "participation.md", "scafflix.md"}
+    assert with_examples == {"feddecay.md", "own-data.md", "participation.md", "scafflix.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -82,5 +95,6 @@ def test_commands_in_the_readme_exist():
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
     commands |= {group.name for group in app.registered_groups}
     text = (ROOT / "README.md").read_text()
-    assert {"run", "bench", "data", "reproduce", "methods", "datasets", "partitions", "models", "recipes"} == commands
+    listings = {"methods", "datasets", "partitions", "models", "recipes"}
+    assert {"run", "bench", "data", "reproduce", "sweep"} | listings == commands
     assert set(re.findall(r"coterie ([a-z]+)", text)) <= commands

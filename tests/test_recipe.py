@@ -393,3 +393,9 @@ def test_numbers_for_each_client_are_written_down() -> None:
     tree = Recipe.parse({"method": {"name": "scafflix", "alpha": {"a": 0.5, "b": 0.0}}}).as_dict()
     assert tree["method"]["alpha"] == {"a": 0.5, "b": 0.0}
     assert Recipe.parse(tree).as_dict() == tree
+
+
+def test_what_a_sweep_searches_is_no_part_of_a_run():
+    tables = {"data": {"name": "digits"}, "method": {"name": "pflego"}}
+    searched = {**tables, "sweep": {"space": {"method": {"tau": [5, 20]}}}}
+    assert Recipe.parse(searched).as_dict() == Recipe.parse(tables).as_dict()

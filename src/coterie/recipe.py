@@ -17,7 +17,7 @@ from coterie.engine.sampler import Fixed, Independent, Participation, Uniform
 from coterie.engine.vmap import Gigabytes
 from coterie.errors import UserError
 from coterie.federation import Examples, Federation
-from coterie.method import Count, Method, Size, settings
+from coterie.method import Count, Length, Method, Size, settings
 from coterie.models.model import Model
 from coterie.partition.partition import Partition
 
@@ -57,8 +57,8 @@ class RunSettings:
 
 @settings
 class EvalSettings:
-    adapt_steps: Annotated[int, Field(ge=0)] = 50
-    """Local steps of the method's own adaptation, for `adapted` and for new users."""
+    adapt_steps: Length | Literal[0] = 50
+    """Local steps of the method's own adaptation, for `adapted` and for new users, or "2 epochs" of their examples."""
     clients: Count | None = None
     """Evaluate a random sample of so many existing and so many new clients, the same throughout; all unless given."""
 
@@ -103,9 +103,9 @@ class Recipe:
 
     @classmethod
     def parse(cls, tree: Mapping[str, Any]) -> "Recipe":
-        """From nested tables, every key checked. [experiment] is no part of a run."""
+        """From nested tables, every key checked. [experiment] and [sweep] are no part of a run."""
         for section, table in tree.items():
-            sections = [*NAMED, *PLAIN, "experiment"]
+            sections = [*NAMED, *PLAIN, "experiment", "sweep"]
             if section not in sections:
                 raise UserError(
                     f"unknown section [{section}]{registry.nearest(section, sections)}; there is: {', '.join(sections)}"

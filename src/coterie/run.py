@@ -16,6 +16,7 @@ from coterie.evaluate import Scores
 from coterie.federation import Federation
 from coterie.method import Client, Tree
 from coterie.recipe import Recipe
+from coterie.settings import length
 from coterie.summary import protocol, totals, which, with_last10
 
 
@@ -50,7 +51,7 @@ class Run:
         own = self.federation.classes.row(i) if self._setup.labels == "local" else range(len(self.federation.labels))
         return self._module(self.personal(client), [self.federation.labels[label] for label in own])
 
-    def personalize(self, x: ArrayLike, y: ArrayLike, steps: int | None = None) -> nn.Module:
+    def personalize(self, x: ArrayLike, y: ArrayLike, steps: int | str | None = None) -> nn.Module:
         """A model for a client never seen before, adapted on its examples; `classes` names the outputs."""
         given = {"new": (x, y, np.asarray(x)[:0], np.asarray(y)[:0])}
         arrays = Federation.from_arrays(given, regression=not self.federation.labels)
@@ -73,9 +74,7 @@ class Run:
             raise UserError(f"{len(classes)} classes do not fit the shared head of {width} outputs")
         client = Client("new", width, streams.key(setup.seed, "personal", 0, "new"))
         personal = setup.method.init_personal(setup.task, client)
-        steps = self._simulation.adapt_steps if steps is None else steps
-        if steps < 0:
-            raise UserError(f"steps = {steps} must not be negative")
+        steps = self._simulation.adapt_steps if steps is None else length(steps)
         with streams.torch_seeded(stream):
             personal = setup.method.settle(setup.task, personal, data)
             return self._module(setup.method.adapt(setup.task, self.shared, personal, data, steps), classes)
@@ -119,6 +118,7 @@ class Run:
             ),
             **with_last10(final, self.history),
             **({"validation": final["validation"]} if "validation" in final else {}),
+            **({} if (ratio := setup.method.emphasis()) is None else {"emphasis": ratio}),
             "train_loss": final["train_loss"],
             "cost": totals(self.history).as_dict(),
         }

@@ -83,9 +83,17 @@ def cost_table(summary: Record, history: list[Record]) -> str:
 
 
 def protocol_sentence(summary: Record) -> str:
-    """With the summary's keys set as code."""
-    text = escape(str(summary.get("protocol", "")))
+    """With the summary's keys set as code; then the method's emphasis, where it is known."""
+    text = f"{escape(str(summary.get('protocol', '')))} {emphasis_sentence(summary)}".strip()
     return re.sub(r"\b(?:(?:existing|new)\.\w+|restricted_mean)\b", r"<code>\g<0></code>", text)
+
+
+def emphasis_sentence(summary: Record) -> str:
+    """Nothing, where that is not known of the method."""
+    ratio = known(summary.get("emphasis"))
+    if ratio is None:
+        return ""
+    return f"Emphasis on fast personalization against initial success, by Table 1 of FedDecay: {ratio:.3g}."
 
 
 def _number_of(clients: list[Record], role: str) -> int:

@@ -4,6 +4,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from coterie.report.protocols import ALL, Record, statistics
+from coterie.report.sections import emphasis_sentence
 from coterie.report.units import count, duration, percent, percent_with_error, scaled
 
 
@@ -14,6 +15,9 @@ def closing_table(summary: Record) -> Table:
         title=f"{summary.get('score', 'accuracy')} over clients, %",
         title_justify="left",
         title_style="dim",
+        caption=emphasis_sentence(summary) or None,
+        caption_justify="left",
+        caption_style="dim",
         box=SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,

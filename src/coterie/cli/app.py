@@ -1,0 +1,51 @@
+"""All commands together, and the entry point."""
+
+import logging
+import sys
+from typing import NoReturn
+
+import typer
+from rich.logging import RichHandler
+from rich.markup import escape
+
+from coterie.cli import data, listings
+from coterie.cli.bench import bench
+from coterie.cli.common import logger, screen
+from coterie.cli.reproduce import reproduce
+from coterie.cli.run import run
+from coterie.cli.sweep import sweep
+from coterie.errors import DivergedError, UserError
+
+app = typer.Typer(
+    help="Personalized federated learning.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+app.command()(run)
+app.command("methods")(listings.list_methods)
+app.command("datasets")(listings.list_datasets)
+app.command("partitions")(listings.list_partitions)
+app.command("models")(listings.list_models)
+app.command("recipes")(listings.list_recipes)
+app.command()(reproduce)
+app.command()(sweep)
+app.command()(bench)
+data_app = typer.Typer(help="Fetch and look at data sets.", no_args_is_help=True)
+data_app.command("fetch")(data.fetch_data)
+data_app.command("show")(data.show_data)
+app.add_typer(data_app, name="data")
+
+
+def main() -> None:
+    """Entry point: a mistake of the user's is told in a line or two, with exit code 2."""
+    logger.setLevel(logging.INFO)
+    logger.addHandler(RichHandler(console=screen, show_time=False, show_path=False, show_level=False))
+    try:
+        app()
+    except UserError as error:
+        _stop("error", error, 2)
+    except (DivergedError, OSError) as error:
+        _stop("stopped", error, 1)
+
+
+def _stop(word: str, error: Exception, code: int) -> NoReturn:
+    screen.print(f"[bold red]{word}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+    sys.exit(code)

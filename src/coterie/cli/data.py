@@ -1,0 +1,53 @@
+"""coterie data fetch | show."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from coterie.cli.common import Changes
+from coterie.errors import UserError
+
+DataArgument = Annotated[str, typer.Argument(metavar="NAME", help="A name from `coterie datasets`.")]
+
+
+def fetch_data(name: DataArgument, changes: Changes = None) -> None:
+    """Download a data set, unless its files are at hand, and say where they are."""
+    from coterie import recipe as recipes
+
+    files = recipes.read({"data": {"name": name}}, changes or []).dataset().files()
+    for line in map(str, files) if files else [f"{name}: nothing to fetch"]:
+        Console().print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def show_data(
+    name: DataArgument,
+    changes: Changes = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same as an HTML page; none unless given.")
+    ] = None,
+) -> None:
+    """Count a data set's examples, classes and groups, and those of each client once it is dealt."""
+    from coterie import recipe as recipes
+    from coterie.data import census
+    from coterie.data.describe import dealt, described
+    from coterie.report.data_page import data_page
+
+    settings = recipes.read({"data": {"name": name}}, changes or [])
+    examples = settings.dataset().load()
+    Console().print(described(examples), "")
+    federation, problem = None, ""
+    try:
+        federation = settings.deal(examples)
+        Console().print(dealt(federation))
+    except UserError as error:
+        problem = str(error)
+        Console().print(f"Not dealt to clients: {problem}", highlight=False, markup=False)
+    if out is not None:
+        tree = settings.as_dict()
+        dealing = {"data": tree["data"], "partition": tree["partition"], "run": {"seed": settings.run.seed}}
+        clients = None if federation is None else census.of_clients(federation)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(data_page(dealing, census.of_examples(examples), clients, problem), encoding="utf-8")
+        Console().print(str(out), highlight=False, soft_wrap=True, markup=False)

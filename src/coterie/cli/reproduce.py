@@ -1,0 +1,75 @@
+"""coterie reproduce."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from coterie.cli.common import Changes, logger, on_interrupt, screen
+
+if TYPE_CHECKING:
+    from coterie.experiments.campaign import Campaign
+    from coterie.experiments.laboratory import Laboratory
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment, like pflego-table1.")],
+    data: Annotated[str, typer.Option(help="Some of its data sets, separated by commas; all unless given.")] = "",
+    degree: Annotated[str, typer.Option(help="Some of its degrees of personalization.")] = "",
+    methods: Annotated[str, typer.Option(help="Some of its methods.")] = "",
+    scale: Annotated[str, typer.Option(help="full is the paper's; small is minutes.")] = "small",
+    seeds: Annotated[int, typer.Option(min=1, help="So many runs of each cell.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="For the runs; runs/reproduce/NAME-SCALE unless given.")] = None,
+    changes: Changes = None,
+    only_table: Annotated[bool, typer.Option("--only-table", help="Run nothing.")] = False,
+) -> None:
+    """Run what is missing of a paper's table or figure; published and measured side by side."""
+    from coterie import registry
+    from coterie.experiments.campaign import Campaign
+    from coterie.experiments.laboratory import Laboratory
+
+    options = {"data": data, "degree": degree, "method": methods}
+    wanted = {axis: [value.strip() for value in values.split(",")] for axis, values in options.items() if values}
+    folder = out or Path("runs", "reproduce", f"{name}-{scale}")
+    kind = registry.load("experiments", name)
+    arguments = (name, wanted, scale, seeds, folder, changes or [])
+    work = kind(*arguments) if issubclass(kind, Laboratory) else Campaign(*arguments)
+    if not only_table:
+        try:
+            _measure_missing(work) if isinstance(work, Laboratory) else _run_missing(work)
+        except KeyboardInterrupt:
+            screen.print("Stopped. Run the same command again to go on.", highlight=False)
+            raise typer.Exit(130) from None
+    tables = work.report() if isinstance(work, Laboratory) else [work.report()]
+    for table in tables:
+        Console().print(table.printed(), highlight=False)
+    made = ["table.md", "page.html"] if isinstance(work, Laboratory) else ["table.md"]
+    for file in made:
+        Console().print(f"{folder}/{file}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _run_missing(campaign: "Campaign") -> None:
+    from coterie.experiments.campaign import estimate_table
+    from coterie.progress import RunProgress
+
+    missing = campaign.missing()
+    if not missing:
+        return
+    interrupted = on_interrupt()
+    with screen.status(f"timing a round of each of {len(missing)} cells"):
+        estimates = list(campaign.estimates(missing, lambda: bool(interrupted)))
+    screen.print(estimate_table(estimates).printed(), highlight=False)
+    for n, cell in enumerate(missing, 1):
+        logger.info("%s (%d of %d)", cell.name, n, len(missing))
+        training = campaign.training(cell)
+        done, score = len(training.simulation.history), training.simulation.setup.task.objective.score
+        with RunProgress(screen, cell.recipe.run.rounds, done, score, quiet=False) as progress:
+            campaign.play(cell, training, progress.advance, lambda: bool(interrupted))
+
+
+def _measure_missing(laboratory: "Laboratory") -> None:
+    missing, interrupted = laboratory.missing(), on_interrupt()
+    for n, each in enumerate(missing, 1):
+        with screen.status(f"{each.name} ({n} of {len(missing)})"):
+            laboratory.measure(each, lambda: bool(interrupted))

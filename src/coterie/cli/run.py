@@ -1,0 +1,61 @@
+"""coterie run."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from coterie.cli.common import Changes, RecipeArgument, logger, on_interrupt, screen
+from coterie.errors import UserError
+
+
+def run(
+    recipe: RecipeArgument = "",
+    changes: Changes = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-N unless given.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json and nothing else.")] = False,
+) -> None:
+    """Train a federation: RECIPE, or the default on embedded data."""
+    from coterie import recipe as recipes
+    from coterie.folder import read_recipe
+    from coterie.progress import RunProgress
+    from coterie.report.table import closing_table, cost_line
+    from coterie.training import Training
+
+    if resume is not None and out is not None:
+        raise UserError("--resume goes on in its own folder; leave --out away")
+    if resume is not None:
+        read_recipe(resume)
+    source = recipe or (resume / "recipe.toml" if resume is not None else "digits")
+    settings = recipes.read(source, changes or [])
+    federation = settings.federation()
+    names = {section: table.get("name") for section, table in settings.as_dict().items()}
+    folder = resume or out or _next_free(Path("runs"), f"{names['data']}-{names['method']}")
+    training = Training(settings, federation, folder, resume=resume is not None)
+    logger.info("%s on %s: %s", names["method"], names["data"], federation)
+    interrupted = on_interrupt()
+    simulation = training.simulation
+    done, score = len(simulation.history), simulation.setup.task.objective.score
+    with RunProgress(screen, settings.run.rounds, done, score, quiet=as_json) as progress:
+        try:
+            result = training.play(progress.advance, lambda: bool(interrupted))
+        except KeyboardInterrupt:
+            progress.stop()
+            command = shlex.join([sys.argv[0], "run", "--resume", str(folder)])
+            screen.print(f"Stopped. Go on with:\n  {command}", highlight=False, soft_wrap=True, markup=False)
+            raise typer.Exit(130) from None
+    if as_json:
+        sys.stdout.write(json.dumps(result.summary, indent=2) + "\n")
+    else:
+        Console().print(closing_table(result.summary))
+        Console().print(cost_line(result.summary), highlight=False)
+        Console().print(f"{folder}/report.html", highlight=False, soft_wrap=True, markup=False)
+
+
+def _next_free(parent: Path, name: str) -> Path:
+    return next(path for n in range(1, 1_000_000) if not (path := parent / f"{name}-{n}").exists())

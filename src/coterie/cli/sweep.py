@@ -1,0 +1,57 @@
+"""coterie sweep."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from coterie.cli.common import Changes, RecipeArgument, logger, on_interrupt, screen
+
+if TYPE_CHECKING:
+    from coterie.sweep.sweep import Sweep
+
+
+def sweep(
+    recipe: RecipeArgument,
+    changes: Changes = None,
+    search: Annotated[str | None, typer.Option(help="grid or tpe, instead of the recipe's sweep.search.")] = None,
+    trials: Annotated[int | None, typer.Option(help="So many of tpe; the same command with more goes on.")] = None,
+    out: Annotated[Path | None, typer.Option(help="For all trials; runs/sweep/DATA-METHOD unless given.")] = None,
+) -> None:
+    """Search a recipe's [sweep.space]; the best trial, by validation examples, is in best.toml."""
+    from coterie.sweep.space import read
+    from coterie.sweep.sweep import Sweep
+
+    base, settings = read(recipe, changes or [], {"search": search, "trials": trials})
+    base.dataset()  # or it says that there is none
+    names = {section: table.get("name") for section, table in base.as_dict().items()}
+    folder = out or Path("runs", "sweep", f"{names['data']}-{names['method']}")
+    work = Sweep(base, settings, folder)
+    logger.info("%s on %s: %s", names["method"], names["data"], work.federation)
+    logger.setLevel(logging.ERROR)  # what a trial remarks is in its own folder
+    stopped = _play(work)
+    for table in work.report():
+        Console().print(table.printed(), highlight=False)
+    for file in ("best.toml", "page.html"):
+        if (folder / file).exists():
+            Console().print(f"{folder}/{file}", highlight=False, soft_wrap=True, markup=False)
+    work.close()
+    if stopped:
+        screen.print("Stopped. Run the same command again to go on.", highlight=False)
+        raise typer.Exit(130)
+
+
+def _play(work: "Sweep") -> bool:
+    """To the end, or until Ctrl-C, which is True."""
+    from coterie.sweep.progress import SweepProgress
+
+    interrupted = on_interrupt()
+    with SweepProgress(screen, work.total, work.recipe.run.rounds, work.trials) as progress:
+        try:
+            for trial in work.play(progress.begin, progress.advance, lambda: bool(interrupted)):
+                progress.end(trial)
+        except KeyboardInterrupt:
+            return True
+    return False

@@ -1,0 +1,118 @@
+"""The charts of a sweep, as plotly figures in plain dictionaries; None where no trial is complete."""
+
+import json
+from html import escape
+from typing import Any
+
+from coterie.report.charts import GREY, figure, rounds_axis
+from coterie.report.protocols import ADAPTED, AS_IS, BEFORE, Record
+
+BEST, COMPLETE, GONE = ADAPTED.color, AS_IS.color, BEFORE.color
+WIDE = 10
+"""Values whose largest is so many times the smallest are drawn on a logarithmic scale."""
+
+
+def slice_chart(found: Record, key: str) -> Record | None:
+    """The score of each complete trial against one setting; the others are marks below, without a height."""
+    trials = found["trials"]
+    complete = [trial for trial in trials if trial["state"] == "complete"]
+    if not complete:
+        return None
+    scores = [trial["validation"] for trial in complete]
+    low, high = min(scores), max(scores)
+    room = max(high - low, 0.01)
+    vertical = {"range": [low - 0.3 * room, high + 0.15 * room], "tickformat": ".1%", "nticks": 6}
+    best = [trial for trial in complete if trial["trial"] == found["best"]]
+    rest = [trial for trial in complete if trial not in best]
+    others = [trial for trial in trials if trial["state"] != "complete"]
+    horizontal = _axis([trial["settings"][key] for trial in trials])
+    category = horizontal.get("type") == "category"
+    traces = [
+        _points(
+            others,
+            key,
+            category,
+            [low - 0.24 * room] * len(others),
+            {"symbol": "line-ns-open", "size": 12, "color": GREY},
+        ),
+        _points(rest, key, category, [trial["validation"] for trial in rest], {"size": 9, "color": COMPLETE}),
+        _points(best, key, category, [trial["validation"] for trial in best], {"size": 15, "color": BEST}),
+    ]
+    return figure([trace for trace in traces if trace["x"]], horizontal, vertical, legend=False)
+
+
+def curves_chart(found: Record) -> Record | None:
+    """Validation scores against rounds, a line for each trial."""
+    trials = [trial for trial in found["trials"] if trial["curve"]]
+    if not trials:
+        return None
+    looks: dict[str, Record] = {
+        "pruned": {"color": GREY, "width": 1.2, "dash": "dot"},
+        "diverged": {"color": GONE, "width": 1.2, "dash": "dot"},
+        "failed": {"color": GONE, "width": 1.2, "dash": "dot"},
+        "complete": {"color": COMPLETE, "width": 1.4},
+        "best": {"color": BEST, "width": 3},
+    }
+    names = [(_kind(trial, found), trial) for trial in trials]
+    names.sort(key=lambda pair: list(looks).index(pair[0]))
+    traces, told = [], set()
+    for kind, trial in names:
+        points = sorted((int(index), score) for index, score in trial["curve"].items())
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": kind,
+                "legendgroup": kind,
+                "showlegend": kind not in told,
+                "x": [index for index, _ in points],
+                "y": [score for _, score in points],
+                "line": looks[kind],
+                "marker": {"size": 5 if kind != "best" else 7, "color": looks[kind]["color"]},
+                "hovertemplate": f"{_told(trial)}<br>round %{{x}}: %{{y:.2%}}<extra></extra>",
+            }
+        )
+        told.add(kind)
+    longest: list[Record] = [{}] * max(int(index) for trial in trials for index in trial["curve"])
+    drawn = figure(traces, rounds_axis(longest), {"tickformat": ".0%"}, legend=True)
+    drawn["layout"]["legend"]["traceorder"] = "reversed"
+    return drawn
+
+
+def _points(trials: list[Record], key: str, category: bool, heights: list[float], marker: Record) -> Record:
+    values = [trial["settings"][key] for trial in trials]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [_word(value) for value in values] if category else values,
+        "y": heights,
+        "customdata": [_told(trial) for trial in trials],
+        "marker": {**marker, "line": {"width": 2 if "symbol" in marker else 0}},
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+
+
+def _axis(values: list[Any]) -> Record:
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
+        return {"type": "category"}
+    low, high = min(values), max(values)
+    if low > 0 and high >= WIDE * low:
+        return {"type": "log", "tickformat": "~g", "dtick": 1 if high >= WIDE**3 * low else "D2"}
+    return {"tickformat": "~g"}
+
+
+def _kind(trial: Record, found: Record) -> str:
+    return "best" if trial["trial"] == found["best"] else str(trial["state"])
+
+
+def _told(trial: Record) -> str:
+    score = f"{100 * trial['validation']:.2f} %" if trial["state"] == "complete" else trial["ending"]
+    lines = [
+        f"trial {trial['trial']}: {score}",
+        *(f"{key} = {_word(value)}" for key, value in trial["settings"].items()),
+    ]
+    return "<br>".join(escape(line, quote=False) for line in lines)
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
