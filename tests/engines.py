@@ -91,7 +91,9 @@ def assert_equal(one, other, tolerance):
         torch.testing.assert_close(value, other[name], rtol=tolerance, atol=tolerance, msg=named)
 
 
-def assert_same_rounds(setup: Setup, other: Engine, cohorts: list[list[int]], tolerance: float) -> None:
+def assert_same_rounds(
+    setup: Setup, other: Engine, cohorts: list[list[int]], tolerance: float, adapt_steps: int = 3
+) -> None:
     start = setup.method.init_shared(setup.task)
     sides = []
     given = setup
@@ -105,7 +107,7 @@ def assert_same_rounds(setup: Setup, other: Engine, cohorts: list[list[int]], to
             plays.append(play_round(each, setup, shared, memory, store, cohort, rnd, scored=True))
             shared, memory = plays[-1].shared, plays[-1].memory
         existing, new = setup.federation.existing.tolist(), setup.federation.new.tolist()
-        sides.append((plays, store, evaluate(each, setup, shared, store, 3, existing, new)))
+        sides.append((plays, store, evaluate(each, setup, shared, store, adapt_steps, existing, new)))
     (plays, store, evaluation), (their_plays, their_store, their_evaluation) = sides
     for play, theirs in zip(plays, their_plays, strict=True):
         assert_equal(play.shared, theirs.shared, tolerance)

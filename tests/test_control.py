@@ -1,12 +1,17 @@
 """The coin of Scaffnew and its heirs, and what a client keeps of the search for its optimum."""
 
+from contextlib import nullcontext
+
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 import reference as ref
-from coterie.control import steps_to_coin
+from coterie import control
+from coterie.control import Optima, steps_to_coin
 from coterie.methods import Local, Scafflix
+from coterie.models.mlp import MLP
 from coterie.models.own import Own
 from coterie.round import Round
 from coterie.streams import torch_seeded
@@ -44,3 +49,50 @@ def test_the_search_is_local_training_and_leaves_local_buffers_as_that_does():
     for name in setup.task.body + setup.task.head:
         torch.testing.assert_close(personal[f"optimum.{name}"], trained[name], rtol=0, atol=1e-14)
     assert not torch.equal(personal["1.running_mean"], setup.task.initial["1.running_mean"])
+
+
+def settled(method, model=None, memory=None, data=None):
+    """(personal state of the first client, operations that it took)"""
+    setup = ref.setup(method, data, model=model or MLP(hidden=[3]))
+    with memory or nullcontext():
+        personal = setup.create(0)
+    return personal, setup.settling([0])
+
+
+def test_runs_that_share_optima_have_what_they_would_have_alone(monkeypatch):
+    searches, memory = [], Optima()
+    plain = control.minimum
+    monkeypatch.setattr(control, "minimum", lambda *args: (searches.append(args), plain(*args))[1])
+    first = Scafflix(alpha=0.3, optimum_epochs=3)
+    alone, cost = settled(first)
+    assert settled(first, memory=memory)[1] == cost > 0
+    again, same_cost = settled(Scafflix(alpha=0.6, gamma=0.7, p=0.5, optimum_epochs=3), memory=memory)
+    assert len(searches) == 2
+    assert same_cost == cost
+    assert float(again["client.alpha"]) == pytest.approx(0.6)
+    for name, value in alone.items():
+        if name.startswith("optimum."):
+            assert torch.equal(again[name], value)
+    settled(first)
+    assert len(searches) == 3  # outside nothing is remembered
+
+
+def test_what_the_search_depends_on_is_not_shared(monkeypatch):
+    searches, memory = [], Optima()
+    plain = control.minimum
+    monkeypatch.setattr(control, "minimum", lambda *args: (searches.append(args), plain(*args))[1])
+    own = {"optimum_epochs": 3}
+    settled(Scafflix(**own), memory=memory)
+    settled(Scafflix(mu=0.1, **own), memory=memory)
+    settled(Scafflix(optimum_rate=0.2, **own), memory=memory)
+    settled(Scafflix(**own), memory=memory, data=ref.federation((4, 3, 8, 1)))
+    tanh = Own(net=nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 5)), head_name="2")
+    relu = Own(net=nn.Sequential(tanh.net[0], nn.ReLU(), tanh.net[2]), head_name="2")
+    settled(Scafflix(**own), tanh, memory)
+    settled(Scafflix(**own), relu, memory)
+    assert len(searches) == 6
+    monkeypatch.setattr(control, "ROOM", 0)
+    full = Optima()
+    settled(Scafflix(**own), memory=full)
+    settled(Scafflix(**own), memory=full)
+    assert len(searches) == 8

@@ -6,10 +6,13 @@ import torch
 
 import laboratory as lab
 import reference as ref
+from coterie import convex
 from coterie.convex import Search, best_p, curvature, minimum
+from coterie.counting import CountFlops, alike
 from coterie.errors import UserError
 from coterie.methods import GD, FedAvg
 from coterie.models.logreg import LogReg
+from coterie.models.mlp import MLP
 
 
 def data(setup, client=0):
@@ -129,3 +132,40 @@ def test_the_best_coin():
     assert best_p([4.0]) == 1
     with pytest.raises(UserError, match=r"set method.mu"):
         best_p([0.3, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("model", "how"),
+    [
+        (LogReg(), Search("gd", 0.3, 1e-3, 40)),
+        (LogReg(), Search("gd", 0.3, 0.0, 2, batch=3)),
+        (LogReg(), Search("newton", 0.1, 1e-9, 50)),
+        (MLP(hidden=[3]), Search("gd", 0.3, 0.0, 4)),
+    ],
+)
+def test_what_the_search_costs_is_what_would_be_counted_step_by_step(monkeypatch, model, how):
+    """With each step watched; and of a linear model also by autograd, to which the known gradient comes down."""
+    setup = ref.setup(GD(), model=model)
+    start = setup.task.initial
+    with CountFlops() as quick:
+        found, steps = minimum(setup.task, start, data(setup), 0.2, how)
+    monkeypatch.setattr(convex, "alike", lambda work: work)
+    monkeypatch.setattr(setup.task, "head_is_linear", False)
+    with CountFlops() as slow:
+        plain, as_many = minimum(setup.task, start, data(setup), 0.2, how)
+    assert steps == as_many > 1
+    assert quick.total == slow.total > 0
+    for name, value in plain.items():
+        torch.testing.assert_close(found[name], value, rtol=0, atol=1e-12)
+
+
+def test_nothing_is_counted_twice_where_counters_are_nested():
+    work = alike(lambda: torch.ones(2, 3) @ torch.ones(3, 4))
+    with CountFlops() as outer:
+        work()
+        with CountFlops() as inner:
+            work()
+        work()
+    assert inner.total == 48
+    assert CountFlops.innermost is None
+    assert outer.total == 144

@@ -134,7 +134,7 @@ def test_local_sgd_is_gradient_descent_on_softmax_regression(rates: list[float])
     W, b = task.initial["head.weight"].numpy().copy(), task.initial["head.bias"].numpy().copy()
     for rate in rates:
         W, b, expected_loss = softmax_regression_step(W, b, data.x.numpy(), data.y.numpy(), rate)
-    after, loss = local_sgd(task, task.initial, data, rates, task.head)
+    after, loss = local_sgd(task, task.initial, data, len(rates), rates.__getitem__)
     torch.testing.assert_close(after["head.weight"], torch.from_numpy(W), **CLOSE)
     torch.testing.assert_close(after["head.bias"], torch.from_numpy(b), **CLOSE)
     assert loss.item() == pytest.approx(expected_loss, rel=1e-12)
@@ -147,7 +147,7 @@ def test_local_sgd_on_minibatches_takes_them_in_turn() -> None:
         batch = minibatch(data, 4, step)
         keep = batch.mask.numpy()
         W, b, expected_loss = softmax_regression_step(W, b, batch.x.numpy()[keep], batch.y.numpy()[keep], 0.3)
-    after, loss = local_sgd(task, task.initial, data, [0.3] * 7, task.head, batch=4)
+    after, loss = local_sgd(task, task.initial, data, 7, 0.3, 4)
     torch.testing.assert_close(after["head.weight"], torch.from_numpy(W), **CLOSE)
     torch.testing.assert_close(after["head.bias"], torch.from_numpy(b), **CLOSE)
     assert loss.item() == pytest.approx(expected_loss, rel=1e-12)
@@ -156,7 +156,7 @@ def test_local_sgd_on_minibatches_takes_them_in_turn() -> None:
 def test_local_sgd_moves_only_what_it_is_told_to_and_mutates_nothing() -> None:
     task, data = softmax_task(3, 4), problem()
     before = {name: value.clone() for name, value in task.initial.items()}
-    after, _ = local_sgd(task, {**task.initial, "other": torch.ones(1)}, data, [0.5, 0.5], ["head.bias"])
+    after, _ = local_sgd(task, {**task.initial, "other": torch.ones(1)}, data, 2, 0.5, over=["head.bias"])
     assert after.keys() == {*before, "other"}
     assert torch.equal(after["head.weight"], before["head.weight"])
     assert not torch.equal(after["head.bias"], before["head.bias"])
@@ -165,7 +165,7 @@ def test_local_sgd_moves_only_what_it_is_told_to_and_mutates_nothing() -> None:
 
 def test_local_sgd_without_steps_is_where_it_started() -> None:
     task, data = softmax_task(3, 4), problem()
-    after, _ = local_sgd(task, task.initial, data, [], task.head)
+    after, _ = local_sgd(task, task.initial, data, 0, 0.5)
     assert all(torch.equal(after[name], task.initial[name]) for name in task.initial)
 
 
@@ -174,7 +174,7 @@ def test_local_sgd_carries_batch_norm_statistics_from_step_to_step() -> None:
     net.add_module("norm", nn.BatchNorm1d(3, momentum=0.1))
     net.add_module("head", nn.Linear(3, 4))
     task, data = Task(net.double(), "head", torch.zeros(1, 3, dtype=torch.float64)), problem()
-    after, _ = local_sgd(task, task.initial, data, [0.1] * 3, task.body + task.head)
+    after, _ = local_sgd(task, task.initial, data, 3, 0.1)
     # The inputs are the same in each step: the mean is approached by a geometric series.
     torch.testing.assert_close(after["norm.running_mean"], (1 - 0.9**3) * data.x.mean(dim=0), **CLOSE)
     assert after["norm.num_batches_tracked"].item() == 3
@@ -184,7 +184,7 @@ def test_local_sgd_carries_batch_norm_statistics_from_step_to_step() -> None:
 def test_head_descent_is_local_sgd_where_the_body_has_no_parameters(steps: int) -> None:
     task, data = softmax_task(3, 4), problem()
     head = head_descent(task, task.initial, data.x, data, steps, 0.7)
-    expected, _ = local_sgd(task, task.initial, data, [0.7] * steps, task.head)
+    expected, _ = local_sgd(task, task.initial, data, steps, 0.7)
     torch.testing.assert_close(head, expected, **CLOSE)
 
 

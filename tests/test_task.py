@@ -158,6 +158,30 @@ def test_padding_counts_for_nothing_in_the_loss() -> None:
     assert task.loss(theta, padded)[0].item() == pytest.approx(each.mean(), rel=1e-12)
 
 
+def test_losses_are_each_examples_own_and_the_loss_is_their_mean() -> None:
+    net, examples = made(normalized).train(), data(6)
+    examples = examples._replace(mask=torch.arange(6) != 2)
+    task = Task(net, "head", example)
+    losses, buffers = task.losses(task.initial, examples)
+    loss, same = task.loss(task.initial, examples)
+    expected = torch.where(examples.mask, cross_entropy(net(examples.x), examples.y, reduction="none"), 0)
+    torch.testing.assert_close(losses, expected.detach(), **CLOSE)
+    torch.testing.assert_close(losses.sum() / 5, loss, **CLOSE)
+    torch.testing.assert_close(buffers, same, **EXACT)
+
+
+def test_the_loss_of_a_sequence_is_the_sum_over_its_positions() -> None:
+    torch.manual_seed(0)
+    task = Task(nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5)).double(), "1", torch.zeros(1, 4, dtype=torch.int64))
+    x, y = torch.arange(12).reshape(3, 4) % 5, torch.arange(12).reshape(3, 4) % 4
+    y[1, 2:] = -1  # nothing to answer
+    examples = Data(x, y, torch.tensor([True, True, False]), torch.ones(5, dtype=torch.bool), torch.tensor(0))
+    losses, _ = task.losses(task.initial, examples)
+    log_p = task.outputs(task.initial, x).log_softmax(-1)
+    first, second = (-sum(log_p[n, t, y[n, t]] for t in range(length)) for n, length in ((0, 4), (1, 2)))
+    torch.testing.assert_close(losses, torch.stack([first, second, torch.zeros_like(first)]), **CLOSE)
+
+
 # -- heads
 
 

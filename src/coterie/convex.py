@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad, vjp
 
+from coterie.counting import alike
 from coterie.errors import UserError
 from coterie.steps import Pull, local_gradient, minibatch
 from coterie.task import Data, Task
@@ -42,9 +43,7 @@ def curvature(task: Task, data: Data, mu: float) -> Curvature:
     are even, and for linear regression everywhere."""
     if task.body or not task.head_is_linear:
         raise UserError("theory's gamma and p are known for linear models only, like logreg; give the method numbers")
-    features, _, _ = task.body_vjp(task.initial, data.x)
-    counted = task.objective.counted(data.y, data.mask).flatten()
-    phi = features.flatten(0, -2)[counted]
+    phi, _ = _answered(task, data)
     if len(task.head) > 1:
         phi = torch.cat([phi, torch.ones_like(phi[:, :1])], 1)  # a bias is one more feature
     N, M = phi.shape
@@ -52,6 +51,13 @@ def curvature(task: Task, data: Data, mu: float) -> Curvature:
     most, least = task.objective.curvature(task.num_outputs), task.objective.least_curvature()
     L, trace = (max(most * float(value) + mu, 1e-300) for value in (eigenvalues[-1], eigenvalues.sum()))
     return Curvature(L, trace, least * max(0.0, float(eigenvalues[0])) * (M <= N) + mu)
+
+
+def _answered(task: Task, data: Data) -> tuple[Tensor, Tensor]:
+    """The features (A, M) and the targets (A,) of all answers that count, where there is no body to learn."""
+    features, _, _ = task.body_vjp(task.initial, data.x)
+    counted = task.objective.counted(data.y, data.mask).flatten()
+    return features.flatten(0, -2)[counted], data.y.flatten()[counted]
 
 
 def step_size(gamma: float | Bound, task: Task, data: Data, mu: float) -> float:
@@ -94,16 +100,42 @@ def minimum(task: Task, initial: Tree, data: Data, mu: float, how: Search) -> tu
     whole = how.batch == 0 or how.batch >= N
     steps = how.epochs * (1 if whole else math.ceil(N / how.batch))
     rate = step_size(how.rate, task, data, mu) if steps else 0.0
+    gradient = alike(_gradient(task, data, mu, 0 if whole else how.batch))
     for step in range(steps):
-        g, _, buffers = local_gradient(task, params, minibatch(data, how.batch, step), over, Pull(mu))
+        g, buffers = gradient(params, step)
         if whole and not _norm(g) > how.tolerance:  # nor is NaN
             return params, step
         params = {**params, **descend(pick(params, over), g, rate), **buffers}
     return params, steps
 
 
+def _gradient(task: Task, data: Data, mu: float, batch: int) -> Callable[[Tree, int], tuple[Tree, Tree]]:
+    """(∇f_i, buffers) as a function of the model and of the step. Of a linear model on all examples the gradient is
+    known: that over the outputs, times the features, which are computed once and lie as (M, A)."""
+    if batch or task.body or task.buffers or task.is_random or not task.head_is_linear:
+
+        def found(params: Tree, step: int) -> tuple[Tree, Tree]:
+            g, _, buffers = local_gradient(task, params, minibatch(data, batch, step), over, Pull(mu))
+            return g, buffers
+
+        over = task.body + task.head
+        return found
+
+    (weight, *bias), (phi, y) = task.head, _answered(task, data)
+    phi, share = phi.T.contiguous(), phi.new_full((len(phi),), 1 / len(phi))
+    slope = task.objective.slope(y, share, task.num_outputs)
+
+    def known(params: Tree, step: int) -> tuple[Tree, Tree]:  # noqa: ARG001 - they are all alike
+        outputs = params[weight] @ phi
+        G = slope(outputs + params[bias[0]][:, None] if bias else outputs)  # (K, A)
+        g = {weight: G @ phi.T, **{name: G.sum(1) for name in bias}}
+        return {name: value + mu * params[name] for name, value in g.items()}, {}
+
+    return known
+
+
 def _norm(tree: Tree) -> float:
-    return float(torch.stack([value.norm() for value in tree.values()]).norm())
+    return math.hypot(*(float(torch.linalg.vector_norm(value)) for value in tree.values()))
 
 
 def _newton(task: Task, start: Tree, data: Data, mu: float, tolerance: float, most: int) -> tuple[Tree, int]:
@@ -117,27 +149,34 @@ def _newton(task: Task, start: Tree, data: Data, mu: float, tolerance: float, mo
     def f(w: Tensor) -> Tensor:
         return task.loss({**start, **tree(w)}, data)[0] + mu / 2 * w @ w
 
-    w = torch.cat([value.flatten() for value in at.values()])
+    def slope(w: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]:
+        return vjp(grad(f), w)  # type: ignore[return-value] # the second is the product of the Hessian with a vector
+
+    def times(v: Tensor) -> Tensor:
+        return product(v)[0]
+
+    value, slope, hessian = alike(f), alike(slope), alike(times)
+    w = torch.cat([each.flatten() for each in at.values()])
     for step in range(most):
-        g, product = vjp(grad(f), w)  # type: ignore[misc] # the product of the Hessian with a vector
+        g, product = slope(w)
         if not g.norm() > tolerance:
             return {**start, **tree(w)}, step
-        d = _solved(product, g)
-        t, now = 1.0, f(w)
+        d = _solved(hessian, g)
+        t, now = 1.0, value(w)
         slack = 4 * torch.finfo(w.dtype).eps * now.abs()  # of a difference that rounding has eaten
-        while t > 1e-9 and not f(w - t * d) <= now - 1e-4 * t * (g @ d) + slack:
+        while t > 1e-9 and not value(w - t * d) <= now - 1e-4 * t * (g @ d) + slack:
             t /= 2
         w = w - t * d
     return {**start, **tree(w)}, most
 
 
-def _solved(product: Callable[[Tensor], tuple[Tensor]], g: Tensor) -> Tensor:
+def _solved(product: Callable[[Tensor], Tensor], g: Tensor) -> Tensor:
     """d with H d = g, as closely as Newton's method can use: up to a tenth of ||g||, or ||g||² where that is less."""
     d, residual = torch.zeros_like(g), g
     direction, left = residual, residual @ residual
     enough = float(left) * min(0.1, float(g.norm())) ** 2
     for _ in range(10 * len(g)):
-        (image,) = product(direction)
+        image = product(direction)
         bend = direction @ image
         if not bend > 0:
             break

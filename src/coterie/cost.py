@@ -41,7 +41,10 @@ def local_work(setup: Setup, cohort: Sequence[int], rnd: Round) -> Cost:
             + passes.head_forwards * each.head_forward
             + passes.feature_products * each.feature_product
         )
+        operations += size * passes.whole_forwards * (each.body_forward + each.head_forward)
+        if passes.hessian_products:
+            operations += passes.batch * passes.hessian_products * setup.task.hessian_flops(outputs)
         flops += clients * round(operations)
-        forwards += clients * passes.body_forwards
-        backwards += clients * passes.body_backwards
+        forwards += clients * (passes.body_forwards + passes.whole_forwards + passes.hessian_products)
+        backwards += clients * (passes.body_backwards + 2 * passes.hessian_products)
     return Cost(flops=flops, body_forwards=forwards, body_backwards=backwards)

@@ -10,11 +10,25 @@ from typing import ClassVar, Literal, NamedTuple
 from torch import Tensor
 
 from coterie.round import Client, Round
-from coterie.settings import Count, Rate, Size, settings
+from coterie.settings import Count, Length, Rate, Size, settings
 from coterie.task import Data, Inputs, Task
 from coterie.tree import Tree
 
-__all__ = ["Client", "Count", "Data", "Labels", "Method", "Passes", "Rate", "Round", "Size", "Task", "Tree", "settings"]
+__all__ = [
+    "Client",
+    "Count",
+    "Data",
+    "Labels",
+    "Length",
+    "Method",
+    "Passes",
+    "Rate",
+    "Round",
+    "Size",
+    "Task",
+    "Tree",
+    "settings",
+]
 
 Labels = Literal["local", "global"]
 
@@ -31,6 +45,10 @@ class Passes(NamedTuple):
     head_forwards: int = 0
     feature_products: int = 0
     """Of all features with one vector, where the head is linear."""
+    whole_forwards: int = 0
+    """Passes forward through all, over all of the client's examples whatever the batch."""
+    hessian_products: int = 0
+    """Of the Hessian over all parameters with a vector: each a pass forward through all, and two backward."""
 
 
 class Method(ABC):
@@ -88,6 +106,10 @@ class Method(ABC):
     def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
         """The server's work on update = sum_i w_i message_i, with sum_i w_i as `weight`: (shared, memory)."""
 
+    def emphasis(self) -> float | None:
+        """What fast personalization counts against initial success, in the first round, where theory knows it."""
+        return None
+
     def remarks(self, update: Tree, rnd: Round) -> list[str]:
         """What whoever watches should be told of this round's aggregate."""
         return []
@@ -109,4 +131,6 @@ class Method(ABC):
 
     @abstractmethod
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        """Personal state made from a little local work alone: for a new user, or to refresh one before use."""
+        """Personal state made from a little local work alone: for a new user, or to refresh one before use.
+
+        `steps` may be Epochs."""

@@ -1,26 +1,52 @@
-"""The progress bar of a run: loss, score, time left."""
+"""The progress bars of a run: rounds with loss, score and time left; clients that settle before they are visited."""
 
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from coterie.engine.setup import Setup
 
 
 class RunProgress:
     def __init__(self, console: Console, rounds: int, done: int, score: str, quiet: bool) -> None:
         self._bar = Progress(
-            TextColumn("round"),
+            TextColumn("{task.description}"),
             MofNCompleteColumn(),
             BarColumn(),
-            TextColumn(f"loss {{task.fields[loss]}}  {score} {{task.fields[score]}}"),
+            TextColumn("{task.fields[told]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=console,
             disable=quiet,
         )
-        self._task = self._bar.add_task("", total=rounds, completed=done, loss="-", score="-")
+        self._settling: TaskID | None = None
+        self._score, self._latest = score, {"loss": "-", "score": "-"}
+        self._task = self._bar.add_task("round", total=rounds, completed=done, told=self._told())
+
+    def watch(self, setup: Setup) -> None:
+        """Show a second bar while clients settle: with nets the search for local optima takes longer than a round."""
+        if not setup.settles:
+            return
+        told = "settled, of all clients"
+        task = self._bar.add_task("client", total=len(setup.federation.ids), told=told, start=False, visible=False)
+        self._settling = task
+
+        def settled(clients: int) -> None:
+            self._bar.start_task(task)
+            self._bar.update(task, completed=clients, visible=True)
+
+        setup.watchers.append(settled)
 
     def __enter__(self) -> "RunProgress":
         self._bar.start()
@@ -33,11 +59,16 @@ class RunProgress:
 
     def advance(self, record: dict[str, Any]) -> None:
         if record["train_loss"] is not None:
-            self._bar.update(self._task, loss=f"{record['train_loss']:.4f}")
+            self._latest["loss"] = f"{record['train_loss']:.4f}"
         if "eval" in record:
             mean = record["eval"]["existing"]["as_is"]["mean"]
-            self._bar.update(self._task, score="-" if mean is None else f"{100 * mean:.1f} %")
-        self._bar.update(self._task, completed=record["round"])
+            self._latest["score"] = "-" if mean is None else f"{100 * mean:.1f} %"
+        self._bar.update(self._task, completed=record["round"], told=self._told())
+        if self._settling is not None:
+            self._bar.update(self._settling, visible=False)
+
+    def _told(self) -> str:
+        return f"loss {self._latest['loss']}  {self._score} {self._latest['score']}"
 
     def stop(self) -> None:
         self._bar.stop()

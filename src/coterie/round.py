@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from coterie.settings import length
+
 
 @dataclass(frozen=True)
 class Round:
@@ -17,10 +19,10 @@ class Round:
     """r: the *expected* size of the cohort given how it is drawn, so that a client takes part with probability r/I."""
     seed: int
     steps: int = 1
-    """Local steps; set by the method's `plan`."""
+    """Local steps, or Epochs of them; set by the method's `plan`."""
 
-    def announce(self, *, steps: int) -> "Round":
-        return replace(self, steps=steps)
+    def announce(self, *, steps: int | str) -> "Round":
+        return replace(self, steps=length(steps))
 
 
 @dataclass(frozen=True)

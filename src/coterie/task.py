@@ -5,25 +5,26 @@ its outputs (N, T, K).
 """
 
 import copy
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vjp
+from torch.func import functional_call, grad, vjp
 
-from coterie.counting import CountBytes, CountFlops
-from coterie.cut import cut, last_linear, with_outputs
+from coterie.counting import CountBytes
+from coterie.cut import cut, last_linear
 from coterie.errors import UserError
+from coterie.flops import Flops, count_flops, count_hessian_product
 from coterie.graph import Graph
+from coterie.heads import HeadInit as HeadInit
+from coterie.heads import Heads
 from coterie.objective import Classification, Objective
 from coterie.streams import torch_seeded
 from coterie.tree import Tree, pick
 
 BufferPolicy = Literal["average", "local"]
-HeadInit = Literal["default", "uniform", "orthogonal"]
 Inputs = Any
 """Whatever the model takes: a tensor (N, ...), or a Graph of N nodes."""
 
@@ -38,19 +39,6 @@ class Data(NamedTuple):
     stream: Tensor  # () the client's stream in this round, from which minibatches are drawn
 
 
-class Flops(NamedTuple):
-    """Floating-point operations for one example: matrix products and convolutions, as PyTorch counts them."""
-
-    body_forward: float
-    body_backward: float  # down to the body's parameters, through the head
-    head_step: float  # forward and backward of the head alone, on given features
-    frozen_head: float  # the same without the gradient over its parameters
-    head_forward: float
-    feature_product: float  # of the features with one vector; 0 unless the head is linear
-
-
-KAIMING = math.sqrt(3) * nn.init.calculate_gain("leaky_relu", math.sqrt(5))
-"""What nn.Linear divides by the square root of its inputs to bound its weights: one, but for rounding."""
 _NOTHING = "\0"
 """No parameter's name begins so."""
 
@@ -96,8 +84,7 @@ class Task:
         norms = [name for name, part in model.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
         self.norm = tuple(name for name in self.initial if name.rpartition(".")[0] in norms)  # buffers and all
         self.local_buffers = self.buffers if buffers == "local" else ()
-        self._head_init = head_init
-        self._generator = torch.Generator()
+        self._heads = Heads(self._head, self._prefix, head_init)
         self._example = example[:1]
         self.objective = objective
         self.is_graph = is_graph
@@ -124,35 +111,7 @@ class Task:
         """A freshly drawn head with so many outputs: W_i."""
         if self._last is None:
             raise UserError("this model has no head, and the method needs one; name it with model.head")
-        if isinstance(self._head, nn.Linear):
-            return pick(self._new_linear(self._head, num_outputs, seed), self.head)
-        head = self._sized_head(num_outputs)
-        with torch_seeded(seed):
-            for part in head.modules():
-                if callable(reset := getattr(part, "reset_parameters", None)):
-                    reset()
-            drawn = {self._prefix + name: value.detach().clone() for name, value in head.named_parameters()}
-            drawn = {name: self._redrawn(value, torch.default_generator) for name, value in drawn.items()}
-        return pick(drawn, self.head)
-
-    def _new_linear(self, layer: nn.Linear, num_outputs: int, seed: int) -> Tree:
-        """The very numbers of `layer.reset_parameters`, several times as fast: a round may meet many new clients."""
-        random, inputs = self._generator.manual_seed(seed), layer.in_features
-        bound, weight = KAIMING / math.sqrt(inputs), torch.empty(num_outputs, inputs, dtype=layer.weight.dtype)
-        drawn = {self._prefix + "weight": weight.uniform_(-bound, bound, generator=random)}
-        if layer.bias is not None:
-            bound, bias = 1 / math.sqrt(inputs), torch.empty(num_outputs, dtype=layer.weight.dtype)
-            drawn[self._prefix + "bias"] = bias.uniform_(-bound, bound, generator=random)
-        drawn = {name: self._redrawn(value, random) for name, value in drawn.items()}
-        return {name: value.to(layer.weight.device) for name, value in drawn.items()}
-
-    def _redrawn(self, value: Tensor, random: torch.Generator) -> Tensor:
-        """As `head_init` has it, in place."""
-        if self._head_init == "uniform":
-            return value.uniform_(0, 1, generator=random)
-        if self._head_init == "orthogonal":
-            return nn.init.orthogonal_(value, generator=random) if value.ndim > 1 else value.zero_()
-        return value
+        return pick(self._heads.draw(num_outputs, seed), self.head)
 
     # -- the model
 
@@ -166,6 +125,24 @@ class Task:
         """The training loss over the client's examples, and the buffers as the pass leaves them."""
         features, buffers = self._features(params, data.x)
         return self.head_loss(params, features, data), buffers
+
+    def losses(self, params: Tree, data: Data) -> tuple[Tensor, Tree]:
+        """The same for each example, as the sum over its positions. (N,)"""
+        features, buffers = self._features(params, data.x)
+        outputs: Tensor = functional_call(self._head, self._of_head(params), (features,))
+        each = self.objective.losses(outputs.flatten(0, -2), data.y.flatten()).reshape(data.y.shape)
+        counted = self.objective.counted(data.y, data.mask)
+        return torch.where(counted, each, 0).reshape(len(data.y), -1).sum(1), buffers
+
+    def hessian_product(self, params: Tree, data: Data, over: Sequence[str], v: Tree) -> Tree:
+        """The Hessian of the loss over the parameters named, times v, exactly."""
+
+        def along(w: Tree) -> Tensor:
+            g = grad(lambda w: self.loss({**params, **w}, data)[0])(w)
+            return torch.stack([(value * v[name]).sum() for name, value in g.items()]).sum()
+
+        product: Tree = grad(along)(pick(params, over))
+        return product
 
     def body_vjp(self, params: Tree, x: Inputs) -> tuple[Tensor, Pullback, Tree]:
         """One pass through the body: features (N, M), the map from their gradient to theta's, and the buffers."""
@@ -184,7 +161,7 @@ class Task:
         module = copy.deepcopy(self._eval_body)
         if self._last is not None:
             outputs = params[self._prefix + f"{self._last}.weight".lstrip(".")].shape[0]
-            module.set_submodule(self._prefix.removesuffix("."), copy.deepcopy(self._sized_head(outputs)).eval())
+            module.set_submodule(self._prefix.removesuffix("."), copy.deepcopy(self._heads.sized(outputs)).eval())
         module.load_state_dict(pick(params, self.body + self.head + self.buffers), strict=False)
         return module
 
@@ -219,32 +196,20 @@ class Task:
 
     @lru_cache(maxsize=1024)  # noqa: B019 - a task lives as long as its run
     def flops(self, num_outputs: int) -> Flops:
-        """Counted, not derived: one example through the task with a head of this size."""
-        params = dict(self.initial)
-        if self._last is not None:
-            params |= self.new_head(num_outputs, 0)
-        with CountFlops() as forward:
-            features, pullback, _ = self.body_vjp(params, self._batch(2))  # BatchNorm refuses a single example
-        head = pick(params, self.head)
-        yes = features.new_ones(2, dtype=torch.bool)
-        y = features.new_zeros(features.shape[:-1], dtype=self.objective.answers or features.dtype)
-        data = Data(features, y, yes, yes, features.new_zeros(()))
-        with CountFlops() as head_step:
-            torch.func.grad(self.head_loss)(head, features, data)
-        with CountFlops() as frozen:
-            torch.func.grad(self.head_loss, argnums=1)(head, features, data)
-        with CountFlops() as head_forward:
-            self.head_loss(head, features, data)
-        with CountFlops() as backward:
-            _, gradient = torch.func.grad(self.head_loss, argnums=(0, 1))(head, features, data)
-            through = backward.total - head_step.total
-            pullback(gradient)
-        both = head_step.total
-        width = features.shape[-1] + len(self.head) - 1  # a bias is one more feature
-        product = features[0, ..., 0].numel() * 2 * width if self.head_is_linear else 0
-        down = backward.total - both if self.body else 0
-        counts = forward.total, down, both, frozen.total - through, head_forward.total, 2 * product
-        return Flops(*(count / 2 for count in counts))
+        """Of one example, with a head of this size."""
+        return count_flops(self, *self._costed(num_outputs))
+
+    @lru_cache(maxsize=1024)  # noqa: B019
+    def hessian_flops(self, num_outputs: int) -> float:
+        """The same of `hessian_product` over all parameters, which not every model has."""
+        return count_hessian_product(self, *self._costed(num_outputs))
+
+    def _costed(self, num_outputs: int) -> tuple[Tree, Data]:
+        head = self.new_head(num_outputs, 0) if self._last is not None else {}
+        x, yes = self._batch(2), torch.ones(2, dtype=torch.bool, device=self._example.device)
+        of_one = self._probe(x)
+        y = of_one.new_zeros(2, *of_one.shape[:-1], dtype=self.objective.answers or of_one.dtype)
+        return {**self.initial, **head}, Data(x, y, yes, yes, y.new_zeros(()))
 
     def _batch(self, size: int, *others: Tensor) -> Inputs:
         """The example so many times, and others; as a graph, nodes in a ring."""
@@ -268,12 +233,6 @@ class Task:
         given = torch.cat([x, x]) if alone else x
         features: Tensor = functional_call(self._body, self._of_body({**params, **buffers}), (given,))
         return features[:1] if alone else features, buffers
-
-    @lru_cache(maxsize=1024)  # noqa: B019
-    def _sized_head(self, num_outputs: int) -> nn.Module:
-        """A head of that size; its values mean nothing."""
-        with torch_seeded(0):
-            return with_outputs(self._head, num_outputs)
 
     def _of_body(self, params: Tree) -> Tree:
         return pick(params, self.body + self.buffers)

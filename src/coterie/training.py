@@ -28,6 +28,7 @@ from coterie.models.own import Own
 from coterie.recipe import EngineSettings, Recipe
 from coterie.report.page import page
 from coterie.run import Run
+from coterie.settings import length
 from coterie.tree import digest, like
 
 logger = logging.getLogger("coterie")
@@ -49,7 +50,7 @@ def train(
     eval_every: int = 10,
     eval_last: int = 1,
     checkpoint_every: int = 10,
-    adapt_steps: int = 50,
+    adapt_steps: int | str = 50,
     eval_clients: int | None = None,
     engine: str = "auto",
     dtype: str = "float32",
@@ -200,7 +201,7 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
         Population(recipe.population, federation, recipe.run.seed),
         recipe.run.rounds,
         recipe.run.eval_every,
-        recipe.eval.adapt_steps,
+        length(recipe.eval.adapt_steps),
         recipe.eval.clients,
         recipe.run.eval_last,
     )

@@ -11,10 +11,12 @@ from coterie.engine.engine import Engine
 from coterie.engine.loop import Loop
 from coterie.engine.round import play_round
 from coterie.engine.setup import Setup
+from coterie.settings import Epochs, Length
 from engines import METHODS, SIZES, assert_equal, assert_same_rounds, game
 
 ENGINES = ["vmap", "fused"]
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
+BY_EPOCHS = [name for name in METHODS if registry.load("methods", name).__annotations__.get("tau") == Length]
 
 
 def engine(name: str, setup: Setup, **options) -> Engine:
@@ -46,6 +48,40 @@ def test_other_models(method, name, kind):
 def test_minibatches(method):
     setup = game(method, batch=2)
     assert_same_rounds(setup, engine("vmap", setup), [[0, 1, 2, 3, 4, 5], [4, 2]], 1e-9)
+
+
+@pytest.fixture(scope="module")
+def ray():
+    pytest.importorskip("ray", reason="pip install 'coterie[ray]'")
+    crew = registry.load("engine", "ray")(workers=2)
+    yield crew
+    crew.close()
+
+
+def in_epochs(method: str, kind: str = "mlp") -> Setup:
+    """Two epochs of batches of 2 for each client, of sizes from 1 to 30: from 2 to 30 local steps."""
+    setup = game(method, kind)
+    return replace(setup, method=replace(setup.method, tau="2 epochs", batch_size=2))
+
+
+@pytest.mark.parametrize("kind", ["mlp", "norm average", "norm local"])
+@pytest.mark.parametrize("method", BY_EPOCHS)
+def test_local_work_and_adaptation_in_epochs(method, kind):
+    setup = in_epochs(method, kind)
+    assert_same_rounds(setup, engine("vmap", setup), [[0, 1, 2, 3, 4, 5], [4, 2]], 1e-9, adapt_steps=Epochs(2))
+
+
+@pytest.mark.parametrize("method", BY_EPOCHS)
+def test_epochs_on_a_cluster(method, ray):
+    assert_same_rounds(in_epochs(method), ray, [[0, 1, 2, 3, 4, 5], [4, 2]], 1e-9, adapt_steps=Epochs(2))
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in BY_EPOCHS])
+def test_adaptation_in_epochs(method, name):
+    """Of methods whose local work has no epochs. An epoch of steps with all examples is one step."""
+    setup = game(method, batch=2 if hasattr(registry.load("methods", method), "batch_size") else 0)
+    assert_same_rounds(setup, engine(name, setup), [[0, 1, 2, 3, 4, 5]], 1e-9, adapt_steps=Epochs(2))
 
 
 @pytest.mark.parametrize("name", ENGINES)

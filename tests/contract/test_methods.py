@@ -1,5 +1,6 @@
 """What every registered method must do. A new method is tested here the moment it is registered."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from coterie.models.logreg import LogReg
 from coterie.models.mlp import MLP
 from coterie.models.own import Own
 from coterie.run import Run
+from coterie.settings import Length
 from coterie.streams import torch_seeded
 from coterie.training import train
 from coterie.tree import stack
 
 METHODS = registry.names("methods")
+BY_EPOCHS = [name for name in METHODS if registry.load("methods", name).__annotations__.get("tau") == Length]
 
 
 class ConvNet(nn.Module):
@@ -104,6 +107,38 @@ def test_the_declared_cost_is_the_counted_cost(name, client, model, monkeypatch)
     assert counted.total > 0
     assert declared.flops == counted.total
     assert declared.body_forwards == len(passes)
+
+
+@pytest.mark.parametrize("model", ["mlp", "conv"])
+@pytest.mark.parametrize("client", [0, 1, 2])
+@pytest.mark.parametrize("name", BY_EPOCHS)
+def test_the_declared_cost_of_epochs_is_the_counted_cost(name, client, model):
+    """Of 5, 3 and 8 examples in batches of 3: 2, 1 and 3 steps an epoch."""
+    setup = make(name, model)
+    setup = replace(setup, method=replace(setup.method, tau="2 epochs", batch_size=3))
+    shared, _, store = start(setup)
+    rnd, personal = ref.announced(setup, 2), store[client]
+    with CountFlops() as counted:
+        setup.method.local_update(setup.task, shared, personal, setup.data(client, "train", 1), rnd)
+    assert local_work(setup, [client], rnd).flops == counted.total
+    assert local_work(setup, [client], rnd).body_backwards % (2 * (2, 1, 3)[client]) == 0
+
+
+@pytest.mark.parametrize(("client", "steps"), [(0, 4), (1, 2), (2, 6)])
+@pytest.mark.parametrize("name", BY_EPOCHS)
+def test_two_epochs_are_the_steps_that_they_take(name, client, steps):
+    """Of 5, 3 and 8 examples in batches of 3; as many epochs as steps, where a step has all examples."""
+    results = []
+    for tau, batch in (("2 epochs", 3), (steps, 3), ("2 epochs", 0), (2, 0)):
+        setup = make(name, "conv")
+        setup = replace(setup, method=replace(setup.method, tau=tau, batch_size=batch))
+        shared, _, store = start(setup)
+        data = setup.data(client, "train", 1)
+        results.append(setup.method.local_update(setup.task, shared, store[client], data, ref.announced(setup, 2)))
+    for one, other in (results[:2], results[2:]):
+        assert same(one[0], other[0])
+        assert same(one[1], other[1])
+    assert client == 1 or not same(results[0][0], results[2][0])
 
 
 @pytest.mark.parametrize("cohort", [[0, 1, 2, 3], [3], [1, 3]])

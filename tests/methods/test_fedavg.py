@@ -38,6 +38,14 @@ def test_a_round_by_hand():
         ref.assert_same(seen[i], arrived[i])  # what `participants` is scored with
 
 
+def test_clients_may_count_alike():
+    setup = ref.setup(FedAvg(tau=2, eta=0.2, users="equal"))
+    start = ref.arrays(setup.task.shared_model())
+    arrived = [locally(setup, start, i) for i in (0, 3)]  # of 5 examples and of 1
+    played, _ = play(setup, [0, 3], r=2)
+    ref.assert_same(played.shared, {name: (arrived[0][name] + arrived[1][name]) / 2 for name in start})
+
+
 def test_one_step_of_everyone_is_gradient_descent_on_the_pooled_data():
     setup = ref.setup(FedAvg(tau=1, eta=0.4))
     start = ref.arrays(setup.task.shared_model())

@@ -117,6 +117,24 @@ def test_the_authors_form_shrinks_what_an_epoch_moved():
     assert not torch.allclose(message(rate, 2)["head.weight"], message(setup, 2)["head.weight"], rtol=1e-3)
 
 
+@pytest.mark.parametrize(("client", "length"), [(2, 3), (0, 2)])
+def test_a_round_of_epochs(client, length):
+    """Of 8 and of 5 examples in batches of 3. In units of steps the decay goes on over the epochs' borders."""
+    options = {"tau": "3 epochs", "eta": 0.4, "beta": 0.5, "batch_size": 3}
+    of_steps = ref.setup(FedDecay(**{**options, "tau": 3 * length}))
+    start, drawn = ref.arrays(of_steps.task.initial), list(batches(of_steps, client))
+    for unit, powers in (("epoch", np.arange(3 * length) // length), ("step", np.arange(3 * length))):
+        end, _ = walk(start, drawn, 0.4 * 0.5**powers)
+        sent = message(ref.setup(FedDecay(**options, unit=unit)), client)
+        ref.assert_same(sent, {name: end[name] - start[name] for name in ALL})
+    w = start
+    for e in range(3):
+        end, _ = walk(w, drawn[e * length : (e + 1) * length], [0.4] * length)
+        w = {name: w[name] + 0.5**e * (end[name] - w[name]) for name in ALL}
+    sent = message(ref.setup(FedDecay(**options, unit="epoch", form="displacement")), client)
+    ref.assert_same(sent, {name: w[name] - start[name] for name in ALL})
+
+
 @pytest.mark.parametrize(("unit", "batch_size"), [("epoch", 0), ("step", 3)])
 def test_the_forms_are_one_where_a_unit_is_one_batch(unit, batch_size):
     forms = [
@@ -127,8 +145,9 @@ def test_the_forms_are_one_where_a_unit_is_one_batch(unit, batch_size):
 
 
 @pytest.mark.parametrize("form", ["rate", "displacement"])
-def test_engines_agree_on_epochs_of_different_length(form):
-    setup = ref.setup(FedDecay(tau=6, unit="epoch", form=form, batch_size=2), ref.federation((5, 3, 8, 1, 7)))
+@pytest.mark.parametrize(("tau", "unit"), [(6, "epoch"), ("3 epochs", "epoch"), ("3 epochs", "step")])
+def test_engines_agree_on_epochs_of_different_length(tau, unit, form):
+    setup = ref.setup(FedDecay(tau=tau, unit=unit, form=form, batch_size=2), ref.federation((5, 3, 8, 1, 7)))
     assert_same_rounds(setup, Vmap(), [[0, 1, 2, 3, 4], [2, 4]], 1e-10)
 
 

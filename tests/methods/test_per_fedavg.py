@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 import reference as ref
+from coterie.cost import local_work
+from coterie.counting import CountFlops
 from coterie.engine.vmap import Vmap
 from coterie.methods import FedAvg, PerFedAvg
 from coterie.steps import minibatch
-from engines import assert_same_rounds
+from engines import assert_same_rounds, model
 from laboratory import LINEAR, least_squares, vector
 
 ALL = ref.BODY + ref.HEAD
@@ -94,6 +96,20 @@ def test_without_adaptation_it_is_fedavg():
 def test_engines_agree_on_the_hessian(batch_size):
     setup = ref.setup(PerFedAvg(tau=2, order="hessian", batch_size=batch_size))
     assert_same_rounds(setup, Vmap(), [[0, 1, 2, 3], [2]], 1e-10)
+
+
+@pytest.mark.parametrize("batch_size", [0, 2])
+@pytest.mark.parametrize("kind", ["mlp", "deep head", "logreg", "norm average"])
+def test_the_declared_cost_of_the_hessian_is_the_counted_cost(kind, batch_size):
+    setup = ref.setup(PerFedAvg(tau=3, order="hessian", batch_size=batch_size), model=model(kind))
+    rnd, shared = ref.announced(setup, 1), setup.method.init_shared(setup.task)
+    for client in (0, 2):
+        data = setup.data(client, "train", 1)
+        with CountFlops() as counted:
+            setup.method.local_update(setup.task, shared, setup.create(client), data, rnd)
+        cost = local_work(setup, [client], rnd)
+        assert cost.flops == counted.total
+        assert cost.body_forwards == 9  # for D, D' and D'' of three steps
 
 
 def test_adaptation_goes_at_rate_alpha():

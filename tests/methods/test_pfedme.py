@@ -46,12 +46,15 @@ def test_a_local_round_stays_with_its_minibatch():
     start = own
     for step in range(2):
         batch = minibatch(data, 3, step)
-        theta = proximal(own, batch.x.numpy(), batch.y.numpy(), 3, 0.1, 1.5)
+        x, y = batch.x.numpy(), batch.y.numpy()
+        theta = proximal(own, x, y, 3, 0.1, 1.5)
+        loss, _ = ref.loss_and_gradient(proximal(own, x, y, 2, 0.1, 1.5), x, y)
         own = {name: own[name] - 0.3 * (own[name] - theta[name]) for name in ALL}
     rnd = ref.announced(setup, 1)
     sent, kept = setup.method.local_update(setup.task, setup.task.shared_model(), setup.create(2), data, rnd)
     ref.assert_same(pick(sent, ALL), {name: own[name] - start[name] for name in ALL})
     ref.assert_same(pick(kept, ALL), theta)
+    assert float(sent["loss"]) == pytest.approx(loss, rel=1e-12)  # where the last of all gradients was taken
 
 
 @pytest.mark.parametrize("lam", [0.5, 4.0])

@@ -1,6 +1,6 @@
 """What is trained, by which method, on whose data: all that the work for a client depends on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,13 +25,25 @@ class Setup:
         name, outputs = self.federation.ids[client], self.num_outputs(client)
         seed = streams.key(self.seed, "personal", 0, name)
         personal = self.method.init_personal(self.task, Client(name, outputs, seed))
-        if type(self.method).settle is Method.settle:
+        if not self.settles:
             return personal
         if client not in self._settled:
             with streams.torch_seeded(seed), CountFlops() as counted:
                 self._settled[client] = self.method.settle(self.task, personal, self.data(client, "train", 0))
             self._unpaid[client] = counted.total
+            for tell in self.watchers:
+                tell(len(self._settled))
         return dict(self._settled[client])
+
+    @property
+    def settles(self) -> bool:
+        """Whether clients make something of their training data before they are first looked at, new users too."""
+        return type(self.method).settle is not Method.settle
+
+    @cached_property
+    def watchers(self) -> list[Callable[[int], object]]:
+        """Whoever wants to be told how many clients have settled, each time that one has."""
+        return []
 
     @cached_property
     def _settled(self) -> dict[int, Tree]:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coterie import registry
+from coterie.control import Optima
 from coterie.engine.checkpoint import write_atomically
 from coterie.engine.simulate import Record
 from coterie.errors import DivergedError, UserError
 from coterie.experiments.comparison import Row, Table
 from coterie.experiments.experiment import Cell, Experiment, cells
-from coterie.experiments.measured import figures_of, is_finished
+from coterie.experiments.kept import Kept
+from coterie.experiments.measured import Measured, figures_of, is_finished
 from coterie.federation import Federation
 from coterie.folder import first_difference
 from coterie.recipe import Recipe, load
@@ -71,6 +73,8 @@ class Campaign:
 
     def __post_init__(self) -> None:
         self._held: tuple[dict[str, Any], Federation] | None = None
+        self._kept = Kept(self.out / "runs.json")
+        self._optima = Optima()
         self.experiment: Experiment = registry.load("experiments", self.name)()
         variants = self.experiment.choose(self.name, self.wanted)
         self.rows = [cells(variant, self.scale, self.seeds, self.changes) for variant in variants]
@@ -94,7 +98,8 @@ class Campaign:
             run, done = cell.recipe.run, self._rounds(cell)
             endless = replace(run, rounds=FOREVER, eval_every=FOREVER, eval_last=1)
             federation = self._federation(cell)
-            seconds, cohort = _timed_round(replace(cell.recipe, run=endless), federation)
+            with self._optima:
+                seconds, cohort = _timed_round(replace(cell.recipe, run=endless), federation)
             left = range(done + 1, run.rounds + 1)
             due = [n for n in left if n % run.eval_every == 0 or n > run.rounds - run.eval_last]
             evaluated = min(cell.recipe.eval.clients or FOREVER, len(federation.existing))
@@ -110,12 +115,14 @@ class Campaign:
     ) -> None:
         """To the end, which may be that it diverges."""
         try:
-            training.play(on_round, should_stop)
+            with self._optima:
+                training.play(on_round, should_stop)
         except DivergedError as error:
             write_atomically(self.folder(cell) / DIVERGED, f"{error}\n".encode())
 
     def report(self) -> Table:
-        """Published beside what is measured by now; also written to table.md and table.json."""
+        """Published beside what is measured by now; also written to table.md and table.json. In runs.json are the
+        figures of the single runs: with it, run folders need not be kept."""
         rows = [self._row(row) for row in self.rows]
         plain = self.experiment.table(rows)
         table = replace(plain, title=self._title, notes=[*plain.notes, *self._notes()])
@@ -129,6 +136,7 @@ class Campaign:
         self.out.mkdir(parents=True, exist_ok=True)
         write_atomically(self.out / "table.md", table.markdown().encode())
         write_atomically(self.out / "table.json", (json.dumps(content, indent=2) + "\n").encode())
+        self._kept.write()
         return table
 
     @property
@@ -147,14 +155,22 @@ class Campaign:
         return notes
 
     def _row(self, row: Sequence[Cell]) -> Row:
-        done = [cell for cell in row if is_finished(self.folder(cell))]
+        done = [cell for cell in row if self._finished(cell)]
         states = [self._state(cell) for cell in row if cell not in done]
         if len(row) > 1 and states:
             states.insert(0, f"{len(done)} of {len(row)} seeds")
-        first, runs = row[0], [figures_of(self.folder(cell), cell.protocol) for cell in done]
-        return Row(
-            first.at, first.protocol, first.published, first.published_seconds, runs, "; ".join(dict.fromkeys(states))
-        )
+        first, runs = row[0], [self._figures(cell) for cell in done]
+        state, seeds = "; ".join(dict.fromkeys(states)), [cell.recipe.run.seed for cell in done]
+        return Row(first.at, first.protocol, first.published, first.published_seconds, runs, state, first.users, seeds)
+
+    def _figures(self, cell: Cell) -> Measured:
+        kept = self._kept.measured(cell)
+        if is_finished(self.folder(cell)):
+            kept = figures_of(self.folder(cell), cell.protocol)
+            if not self._difference(cell):
+                self._kept.keep(cell, kept)
+        assert kept is not None
+        return kept
 
     def _state(self, cell: Cell) -> str:
         folder = self.folder(cell)
@@ -168,7 +184,10 @@ class Campaign:
         return [cell for row in self.rows for cell in row]
 
     def _ended(self, cell: Cell) -> bool:
-        return is_finished(self.folder(cell)) or (self.folder(cell) / DIVERGED).exists()
+        return self._finished(cell) or (self.folder(cell) / DIVERGED).exists()
+
+    def _finished(self, cell: Cell) -> bool:
+        return is_finished(self.folder(cell)) or self._kept.measured(cell) is not None
 
     def _rounds(self, cell: Cell) -> int:
         log = self.folder(cell) / "rounds.jsonl"
@@ -178,9 +197,8 @@ class Campaign:
         """Between the recipe that a cell was run with, if it was, and the cell's; settings younger than the run have
         their defaults in it."""
         written = self.folder(cell) / "recipe.toml"
-        if not written.exists():
-            return ""
-        return first_difference(Recipe.parse(load(written)).as_dict(), cell.recipe.as_dict())
+        there = Recipe.parse(load(written)).as_dict() if written.exists() else self._kept.recipe(cell)
+        return first_difference(there, cell.recipe.as_dict()) if there else ""
 
     def _federation(self, cell: Cell) -> Federation:
         """Cells on the same data follow one another, and the data are dealt once for them."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from coterie.experiments.measured import Figure, Measured, over_seeds
+from coterie.experiments.sheet import Users
+from coterie.experiments.users import Over, Spread, spread
 from coterie.report.units import DASH, duration, scaled
 
 PROTOCOLS = {
@@ -32,6 +34,10 @@ class Row:
     """Those that are finished."""
     state: str
     """Words for what is not; empty where all are."""
+    users: Users = field(default_factory=dict)
+    """What is published of them."""
+    seeds: Sequence[int] = ()
+    """Of the runs."""
 
     @property
     def measured(self) -> Measured | None:
@@ -45,6 +51,12 @@ class Row:
             return None
         error = math.hypot(measured.figure.stderr, self.published.stderr)
         return (measured.figure.mean - self.published.mean) / error if error else None
+
+    def each(self, protocol: str, figure: str = "mean") -> dict[int, float]:
+        """A figure over the users at the round that validation picks, by seed."""
+        runs = zip(self.seeds, self.runs, strict=True)
+        found = {seed: getattr(run.picked, protocol) for seed, run in runs if run.picked}
+        return {seed: getattr(over, figure) for seed, over in found.items() if over is not None}
 
     def told(self, figure: str) -> str:
         """The figure, and what is missing."""
@@ -64,7 +76,19 @@ class Row:
                 for key, value in measured._asdict().items()
             },
             "difference": self.difference,
+            "users": self._users(),
         }
+
+    def _users(self) -> dict[str, Any] | None:
+        """By protocol and figure, over seeds."""
+        if not any(run.picked for run in self.runs):
+            return None
+        protocols = ("as_is", "adapted", "before", "after")
+        return {protocol: {name: self._over_seeds(protocol, name) for name in Over._fields} for protocol in protocols}
+
+    def _over_seeds(self, protocol: str, figure: str) -> dict[str, Any] | None:
+        found = spread(list(self.each(protocol, figure).values()))
+        return found and found._asdict()
 
 
 @dataclass(frozen=True)
@@ -112,14 +136,14 @@ def accuracy(rows: Sequence[Row]) -> Table:
         lines.append(
             {
                 **row.at,
-                "published": _text(row.published),
-                "measured": row.told(_text(measured and measured.figure)),
-                "over seeds": _text(measured and measured.spread, ".2f"),
-                "diff": _text(difference, "+.1f"),
-                "as is": _text(measured and measured.as_is),
-                "adapted": _text(measured and measured.adapted),
-                "validation": _text(measured and measured.validation),
-                "loss": _text(measured and measured.train_loss, ".4f"),
+                "published": text(row.published),
+                "measured": row.told(text(measured and measured.figure)),
+                "over seeds": text(measured and measured.spread, ".2f"),
+                "diff": text(difference, "+.1f"),
+                "as is": text(measured and measured.as_is),
+                "adapted": text(measured and measured.adapted),
+                "validation": text(measured and measured.validation),
+                "loss": text(measured and measured.train_loss, ".4f"),
             }
         )
     notes = [
@@ -129,7 +153,7 @@ def accuracy(rows: Sequence[Row]) -> Table:
     ]
     if any(row.difference is not None for row in rows):
         notes.append("diff is measured minus published, in standard errors of that difference.")
-    return _table(lines, {*rows[0].at, "measured"}, notes)
+    return filled(lines, {*rows[0].at, "measured"}, notes)
 
 
 def cost(rows: Sequence[Row], reference: str) -> Table:
@@ -151,15 +175,16 @@ def cost(rows: Sequence[Row], reference: str) -> Table:
                 f"/ {reference}, FLOP": _ratio(own and own.flops, measured and measured.flops),
             }
         )
-    return _table(lines, {*rows[0].at, "measured"}, ["The median over the rounds after the first."])
+    return filled(lines, {*rows[0].at, "measured"}, ["The median over the rounds after the first."])
 
 
-def _table(lines: Sequence[Mapping[str, str]], always: set[str], notes: Sequence[str]) -> Table:
+def filled(lines: Sequence[Mapping[str, str]], always: set[str], notes: Sequence[str]) -> Table:
+    """Of lines by heading; columns that no line fills are left out, but for those that are always there."""
     kept = [key for key in lines[0] if key in always or any(line[key] != DASH for line in lines)]
     return Table(kept, [[line[key] for key in kept] for line in lines], notes=notes)
 
 
-def _text(value: Figure | float | None, form: str = "") -> str:
+def text(value: Figure | Spread | float | None, form: str = "") -> str:
     return DASH if value is None else format(value, form) if form else str(value)
 
 

@@ -11,7 +11,7 @@ from coterie import registry
 from coterie.errors import UserError
 from coterie.experiments.comparison import Row, Table, accuracy
 from coterie.experiments.measured import Figure
-from coterie.experiments.sheet import Sheet
+from coterie.experiments.sheet import Sheet, Users
 from coterie.recipe import Recipe, Tables
 
 SCALES = ("small", "full")
@@ -40,6 +40,10 @@ class Variant:
     """How it differs from that recipe for that method."""
     published: Literal["accuracy", "seconds", "nothing"] = "accuracy"
     """What of the recipe's published figures is of this very variant."""
+    users: Users = field(default_factory=dict)
+    """What is published of this very variant's users, in the place of the recipe's figures."""
+    times: int = 1
+    """As many rounds as the recipe has at its scale."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,17 @@ class Cell:
     protocol: str
     published: Figure | None
     published_seconds: float | None
+    users: Users = field(default_factory=dict)
+
+    @property
+    def row(self) -> str:
+        """All seeds' name."""
+        return "-".join(self.at.values())
 
     @property
     def name(self) -> str:
         """Of its folder."""
-        return "-".join([*self.at.values(), f"seed{self.recipe.run.seed}"])
+        return f"{self.row}-seed{self.recipe.run.seed}"
 
 
 class Experiment(ABC):
@@ -106,11 +116,13 @@ def cells(variant: Variant, scale: str, seeds: int, changes: Sequence[str]) -> l
         recipe = recipes.read(recipes.changed(own, variant.changes), changes)
     except UserError as error:
         raise UserError(f"{' '.join(variant.at.values())}: {error}") from None
+    recipe = replace(recipe, run=replace(recipe.run, rounds=variant.times * recipe.run.rounds))
     printed = variant.published == "accuracy" and method in sheet.published
     published = Figure(*sheet.published[method]) if printed else None
     seconds = sheet.seconds.get(method) if variant.published == "seconds" else None
+    users = variant.users or (sheet.users.get(method, {}) if variant.published == "accuracy" else {})
     return [
-        Cell(variant.at, _with_seed(recipe, recipe.run.seed + n), sheet.protocol, published, seconds)
+        Cell(variant.at, _with_seed(recipe, recipe.run.seed + n), sheet.protocol, published, seconds, users)
         for n in range(seeds)
     ]
 

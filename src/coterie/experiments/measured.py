@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coterie.engine.checkpoint import write_atomically
+from coterie.experiments.users import Picked, pick
 from coterie.folder import read_recipe
 from coterie.recipe import Recipe
 
@@ -40,6 +41,19 @@ class Measured(NamedTuple):
     """Of a round."""
     spread: float | None = None
     """The standard deviation of `figure` over seeds."""
+    picked: Picked | None = None
+    """Of one run: its users at the round that validation picks."""
+
+    def as_dict(self) -> Record:
+        plain = {key: list(value) if isinstance(value, Figure) else value for key, value in self._asdict().items()}
+        return {**plain, "picked": self.picked and self.picked.as_dict()}
+
+    @classmethod
+    def from_dict(cls, content: Record) -> "Measured":
+        figures: Record = {key: Figure(*value) if isinstance(value, list) else value for key, value in content.items()}
+        if picked := content.get("picked"):
+            figures["picked"] = Picked.from_dict(picked)
+        return cls(**figures)
 
 
 KEPT = "measured.json"
@@ -51,9 +65,8 @@ def figures_of(folder: Path, protocol: str) -> Measured:
     kept = folder / KEPT
     if not kept.exists():
         found = _measure(folder, protocol)
-        write_atomically(kept, (json.dumps(found._asdict(), indent=2) + "\n").encode())
-    content: dict[str, Any] = json.loads(kept.read_text())
-    return Measured(**{key: Figure(*value) if isinstance(value, list) else value for key, value in content.items()})  # type: ignore[arg-type]
+        write_atomically(kept, (json.dumps(found.as_dict(), indent=2) + "\n").encode())
+    return Measured.from_dict(json.loads(kept.read_text()))
 
 
 def is_finished(folder: Path) -> bool:
@@ -75,6 +88,7 @@ def _measure(folder: Path, protocol: str) -> Measured:
         train_loss=summary["train_loss"],
         seconds=statistics.median(warm or [0.0]),
         flops=summary["cost"]["flops"] / max(1, len(records)),
+        picked=pick(records),
     )
 
 

@@ -7,7 +7,7 @@ and its code differ on step sizes, Theorem 4 decides: 1/L_i with the largest eig
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from coterie import recipe as recipes
+from coterie.control import optimum
 from coterie.convex import Search, minimum
 from coterie.engine.simulate import Simulation
 from coterie.experiments import scafflix_figures as figures
@@ -26,6 +27,7 @@ from coterie.federation import Examples, Federation
 from coterie.models.own import Own
 from coterie.recipe import Recipe, Tables
 from coterie.training import prepare
+from coterie.tree import Tree
 
 RECIPE = "scafflix/mushrooms"
 DATA = ("mushrooms", "a6a", "w6a")
@@ -48,6 +50,8 @@ class Dealt:
 
     federation: Federation
     problems: list[Logistic]
+    found: dict[Search, list[Tree]] = field(default_factory=dict)
+    """For each way to search for local optima, what clients keep of it."""
 
     @cached_property
     def optima(self) -> Vector:
@@ -116,7 +120,7 @@ class ScafflixConvex(Laboratory):
     def _curve(self, measurement: Measurement, should_stop: Callable[[], bool]) -> Result:
         """From the start on, round by round: objective gap, squared norm of the gradient, local steps."""
         at, dealt = measurement.at, self._dealt(measurement.recipe)
-        simulation = self._ready(self._with_step(measurement, dealt), dealt.federation)
+        simulation = self._settled(self._with_step(measurement, dealt), dealt)
         clients = range(len(dealt.problems))
         anchors = np.stack([_vector(simulation.store[i], "optimum.") for i in clients])
         alpha = float(at["alpha"])
@@ -135,6 +139,22 @@ class ScafflixConvex(Laboratory):
                 steps.append(steps[-1] + next(rounds)["cost"]["body_backwards"] // len(clients))
         simulation.engine.close()
         return {"gap": _short(gaps), "gradient": _short(norms), "steps": steps}
+
+    def _settled(self, recipe: Recipe, dealt: Dealt) -> Simulation:
+        """Ready, with local optima that are sought once for all curves of a split: neither alpha, nor the method, nor
+        the coin has a part in them."""
+        method: Any = recipe.method
+        how = Search(*(getattr(method, f"optimum_{name}") for name in Search._fields))
+        unsought = replace(method, optimum_solver="gd", optimum_epochs=0)
+        simulation = self._ready(replace(recipe, method=unsought), dealt.federation)
+        setup, clients = simulation.setup, range(len(dealt.problems))
+        if how not in dealt.found:
+            data = (setup.data(i, "train", 0) for i in clients)
+            sought = (minimum(setup.task, setup.task.initial, own, method.mu, how) for own in data)
+            dealt.found[how] = [optimum(setup.task, best) for best, _ in sought]
+        for i in clients:
+            simulation.store[i] = {**simulation.store[i], **dealt.found[how][i]}
+        return simulation
 
     def _with_step(self, measurement: Measurement, dealt: Dealt) -> Recipe:
         """One step for all clients instead of theory's, where that is asked for: 1 over the largest or the mean L_i.

@@ -7,6 +7,9 @@
     [experiment.published]                     mean and standard error in percent, as printed
     pflego = [98.70, 0.21]
 
+    [experiment.users]                         mean, bottom decile and deviation over users in percent, as printed
+    feddecay = { existing = [87.22, 84.90, 2.33], new = [80.39] }
+
 The file's [method] carries over to its own method only: another one takes other options.
 """
 
@@ -23,6 +26,11 @@ from coterie.recipe import Recipe, Tables, changed, make
 from coterie.settings import settings
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Users = dict[
+    Literal["existing", "new", "existing_over_seeds", "new_over_seeds"],
+    Annotated[list[Number], Field(min_length=1, max_length=3)],
+]
+"""Mean, and where printed bottom decile and deviation: of one run, or over several seeds; after adaptation."""
 
 
 @settings
@@ -34,6 +42,8 @@ class Sheet:
     """The methods that are compared, and how the recipe of each differs."""
     published: dict[str, Annotated[list[Number], Field(min_length=2, max_length=2)]] = field(default_factory=dict)
     """For each method mean and standard error, in percent."""
+    users: dict[str, Users] = field(default_factory=dict)
+    """For each method what is published of existing and of new users, in percent."""
     seconds: dict[str, Number] = field(default_factory=dict)
     """For each method the published seconds a round."""
     small: Tables = field(default_factory=dict)
@@ -46,7 +56,7 @@ class Sheet:
         if not isinstance(section, dict):
             raise UserError(f"experiment = {section!r} must be a section with keys, like experiment.title")
         sheet = make(cls, "experiment", section)
-        for key in ("published", "seconds"):
+        for key in ("published", "users", "seconds"):
             for name in getattr(sheet, key):
                 if name not in sheet.methods:
                     close = registry.nearest(name, sheet.methods)

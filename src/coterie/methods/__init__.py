@@ -2,17 +2,19 @@
 
 from coterie.methods.centralised import Centralised
 from coterie.methods.ditto import Ditto
+from coterie.methods.fedadam import FedAdam
 from coterie.methods.fedavg import FedAvg
+from coterie.methods.fedavgm import FedAvgM
 from coterie.methods.fedbabu import FedBABU
 from coterie.methods.fedbn import FedBN
 from coterie.methods.feddecay import FedDecay
 from coterie.methods.fedem import FedEM
-from coterie.methods.fedopt import FedOpt
 from coterie.methods.fedper import FedPer
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fedrecon import FedRecon
 from coterie.methods.fedrep import FedRep
 from coterie.methods.fedsgd import FedSGD
+from coterie.methods.fedyogi import FedYogi
 from coterie.methods.flix import FLIX
 from coterie.methods.fomaml import FOMAML
 from coterie.methods.gd import GD
@@ -33,17 +35,19 @@ __all__ = [
     "PFLEGO",
     "Centralised",
     "Ditto",
+    "FedAdam",
     "FedAvg",
+    "FedAvgM",
     "FedBABU",
     "FedBN",
     "FedDecay",
     "FedEM",
-    "FedOpt",
     "FedPer",
     "FedProx",
     "FedRecon",
     "FedRep",
     "FedSGD",
+    "FedYogi",
     "IScaffnew",
     "Local",
     "PFedMe",

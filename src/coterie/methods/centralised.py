@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from coterie.method import Data, Method, Passes, Rate, Round, Task, Tree, settings
-from coterie.steps import adam_memory, gradient, local_sgd, server_step, travelling
+from coterie.steps import adam_memory, fine_tuned, gradient, server_step, sgd_passes, travelling
 from coterie.tree import pick
 
 
@@ -45,7 +45,7 @@ class Centralised(Method):
         return {**g, **travelling(task, shared, buffers), "loss": loss}, pick({**personal, **buffers}, personal)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        return Passes(size, body_forwards=1, body_backwards=1, head_steps=1)
+        return sgd_passes(size, 1)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return sizes / rnd.num_examples
@@ -54,5 +54,4 @@ class Centralised(Method):
         return server_step(task, shared, memory, update, self.rho)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        after, _ = local_sgd(task, {**shared, **personal}, data, [self.rho] * steps, task.body + task.head)
-        return after
+        return fine_tuned(task, {**shared, **personal}, data, steps, self.rho)

@@ -21,8 +21,8 @@ adapts from there.
 import torch
 from torch import Tensor
 
-from coterie.method import Client, Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, local_sgd
+from coterie.method import Client, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import Pull, local_sgd, sgd_passes
 from coterie.tree import displacement, shift
 
 
@@ -30,8 +30,8 @@ from coterie.tree import displacement, shift
 class Ditto(Method):
     """FedAvg, and beside it a personal model for each client, pulled towards the shared one."""
 
-    tau: Count = 50
-    """Local steps on each of the two models."""
+    tau: Length = 50
+    """Local steps on each of the two models, or "2 epochs" of the client's examples."""
     eta: Rate = 0.007
     """Rate of the steps on the shared model."""
     beta: Rate = 0.007
@@ -48,19 +48,16 @@ class Ditto(Method):
         return rnd.announce(steps=self.tau)
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        rates, over = [self.eta] * rnd.steps, task.body + task.head
-        w, _ = local_sgd(task, {**personal, **shared}, data, rates, over, self.batch_size)
+        w, _ = local_sgd(task, {**personal, **shared}, data, rnd.steps, self.eta, self.batch_size)
         v, loss = self._personal(task, shared, personal, data, rnd.steps)
         return {**displacement(w, shared), "loss": loss}, {**v, "visited": torch.ones_like(personal["visited"])}
 
     def _personal(self, task: Task, shared: Tree, start: Tree, data: Data, steps: int) -> tuple[Tree, Tensor]:
         """Step 4."""
-        rates, over = [self.beta] * steps, task.body + task.head
-        return local_sgd(task, start, data, rates, over, self.batch_size, pull=Pull(self.lam, shared))
+        return local_sgd(task, start, data, steps, self.beta, self.batch_size, pull=Pull(self.lam, shared))
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch, both = min(self.batch_size, size) or size, 2 * rnd.steps
-        return Passes(batch, body_forwards=both, body_backwards=both, head_steps=both)
+        return sgd_passes(size, rnd.steps, self.batch_size, each=2)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return sizes / sizes.sum()

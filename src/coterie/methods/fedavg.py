@@ -16,8 +16,8 @@ Deviation: a client sends how far it moved instead of where it arrived; the same
 
 from torch import Tensor
 
-from coterie.method import Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import local_sgd
+from coterie.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import Users, fine_tuned, local_sgd, sgd_passes, shares
 from coterie.tree import displacement, pick, shift
 
 
@@ -25,27 +25,30 @@ from coterie.tree import displacement, pick, shift
 class FedAvg(Method):
     """One model for all: local steps on all of it, then the size-weighted average."""
 
-    tau: Count = 50
-    """Local steps."""
+    tau: Length = 50
+    """Local steps, or "2 epochs" of the client's examples."""
     eta: Rate = 0.007
     """Rate of the local steps."""
+    users: Users = "sizes"
+    """Whether clients count alike or by size."""
     batch_size: Size = 0
     """Examples a step; 0 is all of the client's."""
 
     def plan(self, rnd: Round) -> Round:
         return rnd.announce(steps=self.tau)
 
+    def emphasis(self) -> float | None:
+        return None if isinstance(self.tau, str) else (self.tau - 1) * self.eta / 2
+
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        rates = [self.eta] * rnd.steps
-        after, loss = local_sgd(task, {**shared, **personal}, data, rates, task.body + task.head, self.batch_size)
+        after, loss = local_sgd(task, {**shared, **personal}, data, rnd.steps, self.eta, self.batch_size)
         return {**displacement(after, shared), "loss": loss}, pick(after, personal)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch = min(self.batch_size, size) or size
-        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+        return sgd_passes(size, rnd.steps, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        return sizes / sizes.sum()
+        return shares(self.users, sizes)
 
     def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
         return shift(shared, update), memory
@@ -54,6 +57,4 @@ class FedAvg(Method):
         return shift(shared, message)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        rates = [self.eta] * steps
-        after, _ = local_sgd(task, {**shared, **personal}, data, rates, task.body + task.head, self.batch_size)
-        return after
+        return fine_tuned(task, {**shared, **personal}, data, steps, self.eta, self.batch_size)

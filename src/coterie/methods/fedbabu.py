@@ -51,8 +51,8 @@ class FedBABU(Method):
         return rnd.announce(steps=self.tau)
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        rates = [self.beta] * rnd.steps
-        after, loss = local_sgd(task, {**shared, **personal}, data, rates, task.body, momentum=self.momentum)
+        start, momentum = {**shared, **personal}, self.momentum
+        after, loss = local_sgd(task, start, data, rnd.steps, self.beta, over=task.body, momentum=momentum)
         moving = {name: value for name, value in shared.items() if name not in task.head}
         return {**displacement(after, moving), "loss": loss}, pick(after, personal)
 

@@ -29,17 +29,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from coterie.method import Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Users, epoch_steps, local_gradient, local_sgd, minibatch, shares
+from coterie.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import Users, epoch_steps, fine_tuned, local_gradient, local_sgd, sgd_passes, shares, turns
 from coterie.tree import descend, displacement, pick, shift
 
 
 def emphasis(rates: Sequence[float], sent: Sequence[float] | None = None) -> float:
-    """How much fast personalization counts against initial success: the coefficient of the mean Hessian-gradient
-    product over that of the mean gradient. `sent` has what each local gradient weighs in the message, by default its
-    rate: [eta] is FedSGD, [eta] * K is FedAvg, and that with [0, .., 0, 1] sent is FOMAML."""
-    sent = rates if sent is None else sent
-    return math.fsum(weight * math.fsum(rates[:j]) for j, weight in enumerate(sent)) / math.fsum(sent)
+    """Table 1: fast personalization against initial success, from the rates and what each local gradient weighs in the
+    message, by default its rate. [eta] is FedSGD, [eta] * K is FedAvg, and that with [0, .., 0, 1] sent is FOMAML."""
+    return math.fsum(w * math.fsum(rates[:j]) for j, w in enumerate(sent or rates)) / math.fsum(sent or rates)
 
 
 def emphasis_limit(eta: float, beta: float) -> float:
@@ -51,8 +49,8 @@ def emphasis_limit(eta: float, beta: float) -> float:
 class FedDecay(Method):
     """FedAvg with local rates that decay within the round: from FedSGD (beta 0) to FedAvg (beta 1)."""
 
-    tau: Count = 10
-    """Local steps."""
+    tau: Length = 10
+    """Local steps, or "2 epochs" of the client's examples."""
     eta: Rate = 0.1
     """Rate of the first local step, in the first round; that of all steps by which a client adapts the model."""
     eta_decay: Rate = 0.0
@@ -80,28 +78,34 @@ class FedDecay(Method):
     def plan(self, rnd: Round) -> Round:
         return rnd.announce(steps=self.tau)
 
+    def emphasis(self) -> float | None:
+        steps = self.tau if isinstance(self.tau, int) and (self.unit == "step" or not self.batch_size) else 0
+        factors = [self.factor(k) for k in range(steps)]
+        return emphasis([self.eta * each for each in factors], factors) if any(factors) else None
+
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
         alpha, over, start = self.eta / (1 + self.eta_decay * (rnd.index - 1)), task.body + task.head, shared | personal
-        factors: list[float | Tensor] = [self.factor(k) for k in range(rnd.steps)]
-        length = epoch_steps(data, self.batch_size) if self.unit == "epoch" else torch.ones_like(data.mask.sum())
-        if self.unit == "epoch":
-            table = start[over[0]].new_tensor(factors)
-            factors = [table[torch.div(k, length, rounding_mode="floor")] for k in range(rnd.steps)]
+        unit = epoch_steps(data, self.batch_size) if self.unit == "epoch" else torch.ones_like(data.mask.sum())
+        table = start[over[0]].new_tensor([self.factor(e) for e in range(rnd.steps)])
+
+        def factor(k: int) -> float | Tensor:
+            return table[(k // unit).clamp(max=rnd.steps - 1)] if self.unit == "epoch" else self.factor(k)
+
         if self.form == "rate":
-            after, loss = local_sgd(task, start, data, [alpha * each for each in factors], over, self.batch_size)
+            after, loss = local_sgd(task, start, data, rnd.steps, lambda k: alpha * factor(k), self.batch_size)
             return {**displacement(after, shared), "loss": loss}, pick(after, personal)
-        after, before = start, pick(start, over)
-        for k, factor in enumerate(factors):
-            g, loss, buffers = local_gradient(task, after, minibatch(data, self.batch_size, k), over)
-            moved, ends = descend(pick(after, over), g, alpha), ((k + 1) % length == 0) | (k + 1 == rnd.steps)
-            shrunk = {name: value + factor * (moved[name] - value) for name, value in before.items()}
-            after = {**after, **buffers, **{name: torch.where(ends, shrunk[name], moved[name]) for name in over}}
+        after, before = {**start, "loss": torch.zeros(())}, pick(start, over)
+        for turn in turns(rnd.steps, data, self.batch_size):
+            g, loss, buffers = local_gradient(task, after, turn.batch, over)
+            moved, ends = descend(pick(after, over), g, alpha), ((turn.step + 1) % unit == 0) | turn.last
+            shrunk = {name: value + factor(turn.step) * (moved[name] - value) for name, value in before.items()}
+            now = {name: torch.where(ends, shrunk[name], moved[name]) for name in over}
+            after = turn.kept({**after, **buffers, **now, "loss": loss}, after)
             before = {name: torch.where(ends, shrunk[name], value) for name, value in before.items()}
-        return {**displacement(after, shared), "loss": loss}, pick(after, personal)
+        return {**displacement(after, shared), "loss": after["loss"]}, pick(after, personal)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch = min(self.batch_size, size) or size
-        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+        return sgd_passes(size, rnd.steps, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return shares(self.users, sizes)
@@ -113,6 +117,4 @@ class FedDecay(Method):
         return shift(shared, message)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        rates, over = [self.eta] * steps, task.body + task.head
-        after, _ = local_sgd(task, {**shared, **personal}, data, rates, over, self.batch_size)
-        return after
+        return fine_tuned(task, {**shared, **personal}, data, steps, self.eta, self.batch_size)

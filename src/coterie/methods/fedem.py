@@ -24,8 +24,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from coterie.method import Client, Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import example_losses, gradient, minibatch, weighted_loss
+from coterie.method import Client, Count, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import gradient, sgd_passes, turns, weighted_loss
 from coterie.task import Inputs
 from coterie.tree import descend, displacement, like, pick, shift
 
@@ -36,8 +36,8 @@ class FedEM(Method):
 
     components: Count = 3
     """M."""
-    tau: Count = 50
-    """Local steps on each component."""
+    tau: Length = 50
+    """Local steps on each component, or "2 epochs" of the client's examples."""
     eta: Rate = 0.007
     """Rate of the local steps."""
     batch_size: Size = 0
@@ -62,20 +62,20 @@ class FedEM(Method):
         return rnd.announce(steps=self.tau)
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        q, after = self._expectation(task, shared, personal, data, 1)
-        over, places, total = task.body + task.head, torch.arange(len(data.y), device=data.y.device), torch.zeros(())
+        (q, after), total = self._expectation(task, shared, personal, data, 1), torch.zeros(())
+        over, places = task.body + task.head, data._replace(y=torch.arange(len(data.y), device=data.y.device))
         for m, params in enumerate(_components(task, {**shared, **personal}, self.components, data)):
-            for step in range(rnd.steps):
-                batch = minibatch(data._replace(y=places), self.batch_size, step)
-                share, batch = q[batch.y, m], batch._replace(y=data.y[batch.y])
+            params["loss"] = torch.zeros(())
+            for turn in turns(rnd.steps, places, self.batch_size):
+                share, batch = q[turn.batch.y, m], turn.batch._replace(y=data.y[turn.batch.y])
                 g, loss, buffers = gradient(partial(weighted_loss, task, params, batch, share), pick(params, over))
-                params = {**params, **descend(pick(params, over), g, self.eta), **buffers}
-            after, total = {**after, **_labelled(m, params)}, total + loss
+                params = turn.kept(params | descend(pick(params, over), g, self.eta) | buffers | {"loss": loss}, params)
+            after, total = {**after, **_labelled(m, params)}, total + params["loss"]
         return {**displacement(after, shared), "loss": total}, pick(after, personal)
 
     def _expectation(self, task: Task, shared: Tree, personal: Tree, data: Data, times: int) -> tuple[Tensor, Tree]:
         """Steps 3 and 4, so often: q (N, M), and π with the buffers that the passes leave."""
-        found = [example_losses(task, own, data) for own in _components(task, shared | personal, self.components, data)]
+        found = [task.losses(own, data) for own in _components(task, shared | personal, self.components, data)]
         losses, pi = torch.stack([each for each, _ in found], 1), personal["pi"]
         for _ in range(times):
             q = (pi.log() - losses).softmax(1)
@@ -83,9 +83,8 @@ class FedEM(Method):
         return q, {"pi": pi, **{k: v for m, (_, left) in enumerate(found) for k, v in _labelled(m, left).items()}}
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch, M = min(self.batch_size, size) or size, self.components
-        steps, looks = M * rnd.steps, M * -(-size // batch)
-        return Passes(batch, steps + looks, body_backwards=steps, head_steps=steps, head_forwards=looks)
+        steps = sgd_passes(size, rnd.steps, self.batch_size, each=self.components)
+        return steps._replace(whole_forwards=self.components)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return sizes / sizes.sum()

@@ -19,8 +19,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from coterie.method import Client, Count, Data, Labels, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import local_sgd
+from coterie.method import Client, Data, Labels, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import fine_tuned, local_sgd, sgd_passes
 from coterie.tree import displacement, pick, shift
 
 
@@ -30,8 +30,8 @@ class FedPer(Method):
 
     labels: ClassVar[Labels] = "local"
 
-    tau: Count = 50
-    """Local steps."""
+    tau: Length = 50
+    """Local steps, or "2 epochs" of the client's examples."""
     beta: Rate = 0.007
     """Rate of the local steps."""
     batch_size: Size = 0
@@ -48,13 +48,11 @@ class FedPer(Method):
         return rnd.announce(steps=self.tau)
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        rates = [self.beta] * rnd.steps
-        after, loss = local_sgd(task, {**shared, **personal}, data, rates, task.body + task.head, self.batch_size)
+        after, loss = local_sgd(task, {**shared, **personal}, data, rnd.steps, self.beta, self.batch_size)
         return {**displacement(after, shared), "loss": loss}, pick(after, personal)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch = min(self.batch_size, size) or size
-        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+        return sgd_passes(size, rnd.steps, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return sizes / sizes.sum()
@@ -67,6 +65,4 @@ class FedPer(Method):
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         """Step 3; the body that comes out stays with the client."""
-        rates = [self.beta] * steps
-        after, _ = local_sgd(task, {**shared, **personal}, data, rates, task.body + task.head, self.batch_size)
-        return after
+        return fine_tuned(task, {**shared, **personal}, data, steps, self.beta, self.batch_size)

@@ -18,8 +18,8 @@ weighed by size, as in FedAvg. A client sends how far it moved, which is the sam
 
 from torch import Tensor
 
-from coterie.method import Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, local_sgd
+from coterie.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import Pull, local_sgd, sgd_passes
 from coterie.tree import displacement, pick, shift
 
 
@@ -27,8 +27,8 @@ from coterie.tree import displacement, pick, shift
 class FedProx(Method):
     """FedAvg whose local steps are pulled back to the model that was sent."""
 
-    tau: Count = 50
-    """Local steps."""
+    tau: Length = 50
+    """Local steps, or "2 epochs" of the client's examples."""
     eta: Rate = 0.007
     """Rate of the local steps."""
     mu: Rate = 0.25
@@ -44,12 +44,11 @@ class FedProx(Method):
         return {**displacement(after, shared), "loss": loss}, pick(after, personal)
 
     def _descent(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> tuple[Tree, Tensor]:
-        start, rates, over = {**shared, **personal}, [self.eta] * steps, task.body + task.head
-        return local_sgd(task, start, data, rates, over, self.batch_size, pull=Pull(self.mu, shared))
+        start, pull = {**shared, **personal}, Pull(self.mu, shared)
+        return local_sgd(task, start, data, steps, self.eta, self.batch_size, pull=pull)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch = min(self.batch_size, size) or size
-        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+        return sgd_passes(size, rnd.steps, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return sizes / sizes.sum()

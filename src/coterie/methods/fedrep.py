@@ -57,8 +57,8 @@ class FedRep(Method):
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
         trained = self._head_trained(task, shared, personal, data, rnd.steps - self.body_steps)
-        rates = [self.beta] * self.body_steps
-        after, loss = local_sgd(task, {**shared, **trained}, data, rates, task.body, momentum=self.momentum)
+        start, momentum = {**shared, **trained}, self.momentum
+        after, loss = local_sgd(task, start, data, self.body_steps, self.beta, over=task.body, momentum=momentum)
         return {**displacement(after, shared), "loss": loss}, pick(after, personal)
 
     def _head_trained(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:

@@ -17,7 +17,7 @@ Deviation: in the paper clients send ∇ ℓ_i(w), and the server multiplies; wi
 from torch import Tensor
 
 from coterie.method import Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Users, local_sgd, shares
+from coterie.steps import Users, fine_tuned, local_sgd, sgd_passes, shares
 from coterie.tree import displacement, pick, shift
 
 
@@ -35,13 +35,15 @@ class FedSGD(Method):
     def plan(self, rnd: Round) -> Round:
         return rnd.announce(steps=1)
 
+    def emphasis(self) -> float:
+        return 0.0
+
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        over = task.body + task.head
-        after, loss = local_sgd(task, {**shared, **personal}, data, [self.eta], over, self.batch_size)
+        after, loss = local_sgd(task, {**shared, **personal}, data, 1, self.eta, self.batch_size)
         return {**displacement(after, shared), "loss": loss}, pick(after, personal)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        return Passes(min(self.batch_size, size) or size, body_forwards=1, body_backwards=1, head_steps=1)
+        return sgd_passes(size, 1, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return shares(self.users, sizes)
@@ -53,6 +55,4 @@ class FedSGD(Method):
         return shift(shared, message)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        rates, over = [self.eta] * steps, task.body + task.head
-        after, _ = local_sgd(task, {**shared, **personal}, data, rates, over, self.batch_size)
-        return after
+        return fine_tuned(task, {**shared, **personal}, data, steps, self.eta, self.batch_size)

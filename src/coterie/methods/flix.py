@@ -30,8 +30,8 @@ from torch import Tensor
 from coterie import control
 from coterie.control import Mixing
 from coterie.convex import Bound, Search, Solver, Step, curvature
-from coterie.method import Client, Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, local_sgd, travelling
+from coterie.method import Client, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import Pull, local_sgd, sgd_passes, travelling
 from coterie.tree import displacement, pick, shift
 
 
@@ -41,8 +41,8 @@ class FLIX(Method):
 
     alpha: Mixing | dict[str, Mixing] = 0.5
     """The share of the shared model in the client's; one for all, or one for each client by name."""
-    tau: Count = 1
-    """Local steps."""
+    tau: Length = 1
+    """Local steps, or "2 epochs" of the client's examples."""
     gamma: Step | Bound = 0.5
     """Rate of the steps; "1/L" and "1/trace" are theory's for linear models, from the mean of α² L_i."""
     mu: Rate = 0.0
@@ -90,12 +90,11 @@ class FLIX(Method):
 
     def _descent(self, task: Task, start: Tree, personal: Tree, data: Data, steps: int) -> tuple[Tree, Tensor]:
         """Step 4, on the mixture."""
-        rates, over = [cast(float, self.gamma) * personal["client.alpha"] ** 2] * steps, task.body + task.head
-        return local_sgd(task, start, data, rates, over, self.batch_size, pull=Pull(self.mu))
+        rate = cast(float, self.gamma) * personal["client.alpha"] ** 2
+        return local_sgd(task, start, data, steps, rate, self.batch_size, pull=Pull(self.mu))
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch = min(self.batch_size, size) or size
-        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+        return sgd_passes(size, rnd.steps, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return torch.ones_like(sizes) / len(sizes)

@@ -17,10 +17,11 @@ Deviation: one rate η for the steps of 3 and for 2, as in the analysis of A. Ni
 First-Order Meta-Learning Algorithms", arXiv:1803.02999. BatchNorm statistics move with the passes of 3 and 4.
 """
 
+import torch
 from torch import Tensor
 
-from coterie.method import Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Users, local_gradient, local_sgd, minibatch, shares, travelling
+from coterie.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import Users, fine_tuned, local_gradient, sgd_passes, shares, travelling, turns
 from coterie.tree import descend, displacement, pick, shift
 
 
@@ -28,8 +29,8 @@ from coterie.tree import descend, displacement, pick, shift
 class FOMAML(Method):
     """A model that is good after a few local steps: its step goes along the last local gradient."""
 
-    tau: Count = 3
-    """Local gradients, the last of which is sent."""
+    tau: Length = 3
+    """Local gradients, the last of which is sent, or "2 epochs" of the client's examples."""
     eta: Rate = 0.007
     """Rate of all steps."""
     users: Users = "equal"
@@ -40,17 +41,22 @@ class FOMAML(Method):
     def plan(self, rnd: Round) -> Round:
         return rnd.announce(steps=self.tau)
 
+    def emphasis(self) -> float | None:
+        return None if isinstance(self.tau, str) else (self.tau - 1) * self.eta
+
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        over, rates = task.body + task.head, [self.eta] * (rnd.steps - 1)
-        there, _ = local_sgd(task, {**shared, **personal}, data, rates, over, self.batch_size)
-        g, loss, buffers = local_gradient(task, there, minibatch(data, self.batch_size, rnd.steps - 1), over)
+        there, over = {**shared, **personal}, task.body + task.head
+        last = {**there, "loss": torch.zeros(())}
+        for turn in turns(rnd.steps, data, self.batch_size):
+            g, loss, buffers = local_gradient(task, there, turn.batch, over)
+            last = turn.kept({**g, **buffers, "loss": loss}, last)
+            there = turn.kept({**there, **descend(pick(there, over), g, self.eta), **buffers}, there)
         w = pick(shared, over)
-        message = {**displacement(descend(w, g, self.eta), w), **travelling(task, shared, buffers), "loss": loss}
-        return message, pick({**personal, **buffers}, personal)
+        message = {**displacement(descend(w, last, self.eta), w), **travelling(task, shared, last)}
+        return {**message, "loss": last["loss"]}, pick({**personal, **last}, personal)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch = min(self.batch_size, size) or size
-        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+        return sgd_passes(size, rnd.steps, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return shares(self.users, sizes)
@@ -62,6 +68,4 @@ class FOMAML(Method):
         return shift(shared, message)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        rates, over = [self.eta] * steps, task.body + task.head
-        after, _ = local_sgd(task, {**shared, **personal}, data, rates, over, self.batch_size)
-        return after
+        return fine_tuned(task, {**shared, **personal}, data, steps, self.eta, self.batch_size)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from coterie.convex import Bound, Step, curvature
 from coterie.method import Data, Method, Passes, Rate, Round, Task, Tree, settings
-from coterie.steps import Pull, local_gradient, local_sgd, server_step, travelling
+from coterie.steps import Pull, fine_tuned, local_gradient, server_step, sgd_passes, travelling
 
 
 @settings
@@ -50,7 +50,7 @@ class GD(Method):
         return {**g, **travelling(task, shared, buffers), "loss": loss}, kept
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        return Passes(size, body_forwards=1, body_backwards=1, head_steps=1)
+        return sgd_passes(size, 1)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return torch.ones_like(sizes) / len(sizes)
@@ -59,6 +59,5 @@ class GD(Method):
         return server_step(task, shared, memory, update, cast(float, self.gamma))
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        rates, over = [cast(float, self.gamma)] * steps, task.body + task.head
-        after, _ = local_sgd(task, {**shared, **personal}, data, rates, over, pull=Pull(self.mu))
-        return after
+        rate = cast(float, self.gamma)
+        return fine_tuned(task, {**shared, **personal}, data, steps, rate, pull=Pull(self.mu))

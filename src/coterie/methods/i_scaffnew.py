@@ -28,7 +28,7 @@ from torch import Tensor
 from coterie import control
 from coterie.convex import Bound, Chance, Step, best_p, curvature, step_size
 from coterie.method import Client, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, local_sgd, travelling
+from coterie.steps import Pull, fine_tuned, local_sgd, sgd_passes, travelling
 from coterie.tree import displacement, pick, shift
 
 
@@ -64,15 +64,13 @@ class IScaffnew(Method):
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
         over, gamma = task.body + task.head, personal["client.gamma"]
         start, h = {**shared, **pick(personal, task.local_buffers)}, control.variate(task, personal)
-        rates = [gamma] * rnd.steps
-        after, loss = local_sgd(task, start, data, rates, over, self.batch_size, pull=Pull(self.mu), control=h)
+        after, loss = local_sgd(task, start, data, rnd.steps, gamma, self.batch_size, pull=Pull(self.mu), control=h)
         moved = {name: 1 / gamma * value for name, value in displacement(after, pick(start, over)).items()}
         message = {**moved, **travelling(task, shared, after), "inverse_step": 1 / gamma, "loss": loss}
         return message, {**personal, **after}
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch = min(self.batch_size, size) or size
-        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+        return sgd_passes(size, rnd.steps, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return torch.ones_like(sizes) / len(sizes)
@@ -85,6 +83,5 @@ class IScaffnew(Method):
         return control.moved(task, personal, shared, cast(float, self.p) / personal["client.gamma"])
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        rates, start = [personal["client.gamma"]] * steps, {**shared, **personal}
-        after, _ = local_sgd(task, start, data, rates, task.body + task.head, self.batch_size, pull=Pull(self.mu))
-        return {**personal, **after}
+        gamma, start = personal["client.gamma"], {**shared, **personal}
+        return {**personal, **fine_tuned(task, start, data, steps, gamma, self.batch_size, pull=Pull(self.mu))}

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from coterie.method import Client, Count, Data, Labels, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import local_sgd
+from coterie.method import Client, Data, Labels, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import fine_tuned, local_sgd, sgd_passes
 
 
 @settings
@@ -20,8 +20,8 @@ class Local(Method):
 
     labels: ClassVar[Labels] = "local"
 
-    tau: Count = 50
-    """Local steps a visit."""
+    tau: Length = 50
+    """Local steps a visit, or "2 epochs" of the client's examples."""
     beta: Rate = 0.007
     """Rate of the local steps."""
     batch_size: Size = 0
@@ -38,13 +38,11 @@ class Local(Method):
         return rnd.announce(steps=self.tau)
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        rates = [self.beta] * rnd.steps
-        after, loss = local_sgd(task, personal, data, rates, task.body + task.head, self.batch_size)
+        after, loss = local_sgd(task, personal, data, rnd.steps, self.beta, self.batch_size)
         return {"loss": loss}, after
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch = min(self.batch_size, size) or size
-        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+        return sgd_passes(size, rnd.steps, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return sizes / sizes.sum()
@@ -53,5 +51,4 @@ class Local(Method):
         return shared, memory
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        after, _ = local_sgd(task, personal, data, [self.beta] * steps, task.body + task.head, self.batch_size)
-        return after
+        return fine_tuned(task, personal, data, steps, self.beta, self.batch_size)

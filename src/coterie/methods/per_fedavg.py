@@ -15,18 +15,15 @@ Meta-Learning Approach", NeurIPS 2020, Algorithm 1. The objective is (1/I) Σ_i 
 
 Order "first" leaves the Hessian out of 5, and D'' unused; with α = 0 it is FedAvg with equal clients and rate β.
 Deviation: the Hessian-vector product is exact, by a second differentiation, where the paper also has a difference of
-gradients. Its cost is declared as that of the two gradients of such a difference, and is somewhat higher. BatchNorm
-statistics move with D and D'.
+gradients. BatchNorm statistics move with D and D'.
 """
 
 from typing import Literal
 
-import torch
 from torch import Tensor
-from torch.func import grad
 
 from coterie.method import Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Users, local_gradient, local_sgd, minibatch, shares
+from coterie.steps import Users, fine_tuned, local_gradient, minibatch, sgd_passes, shares
 from coterie.tree import descend, displacement, pick, shift
 
 
@@ -59,13 +56,13 @@ class PerFedAvg(Method):
             u = {**after, **buffers, **descend(w, g, self.alpha)}
             g, loss, buffers = local_gradient(task, u, D1, over)
             if self.order == "hessian":
-                g = descend(g, _hessian_product(task, after, D2, over, g), self.alpha)
+                g = descend(g, task.hessian_product(after, D2, over, g), self.alpha)
             after = {**after, **buffers, **descend(w, g, self.beta)}
         return {**displacement(after, shared), "loss": loss}, pick(after, personal)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch, each = min(self.batch_size, size) or size, rnd.steps * (2 if self.order == "first" else 4)
-        return Passes(batch, body_forwards=each, body_backwards=each, head_steps=each)
+        products = rnd.steps if self.order == "hessian" else 0
+        return sgd_passes(size, rnd.steps, self.batch_size, each=2)._replace(hessian_products=products)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return shares(self.users, sizes)
@@ -77,17 +74,4 @@ class PerFedAvg(Method):
         return shift(shared, message)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        rates, over = [self.alpha] * steps, task.body + task.head
-        after, _ = local_sgd(task, {**shared, **personal}, data, rates, over, self.batch_size)
-        return after
-
-
-def _hessian_product(task: Task, params: Tree, data: Data, over: tuple[str, ...], v: Tree) -> Tree:
-    """The Hessian of the loss over the parameters named, times v, exactly."""
-
-    def along(w: Tree) -> Tensor:
-        g = grad(lambda w: task.loss({**params, **w}, data)[0])(w)
-        return torch.stack([(value * v[name]).sum() for name, value in g.items()]).sum()
-
-    product: Tree = grad(along)(pick(params, over))
-    return product
+        return fine_tuned(task, {**shared, **personal}, data, steps, self.alpha, self.batch_size)

@@ -20,8 +20,8 @@ Deviation: the paper leaves open where 4 starts. Buffers go with the passes of 4
 import torch
 from torch import Tensor
 
-from coterie.method import Client, Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, Users, local_sgd, minibatch, server_move, shares
+from coterie.method import Client, Count, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import Pull, Users, local_sgd, server_move, sgd_passes, shares, turns
 from coterie.tree import displacement, pick
 
 
@@ -29,8 +29,8 @@ from coterie.tree import displacement, pick
 class PFedMe(Method):
     """Personal models near a shared one, which moves towards them."""
 
-    tau: Count = 10
-    """Local rounds: steps on the shared model."""
+    tau: Length = 10
+    """Local rounds: steps on the shared model, or "2 epochs" of the client's examples."""
     inner: Count = 5
     """K: steps on the personal model for each of these."""
     beta: Rate = 0.05
@@ -54,21 +54,20 @@ class PFedMe(Method):
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
         w = pick({**personal, **shared}, task.initial)
-        for step in range(rnd.steps):
-            theta, loss = self._proximal(task, w, minibatch(data, self.batch_size, step), self.inner)
-            towards = self.eta * self.lam
-            stepped = {name: w[name] + towards * (theta[name] - w[name]) for name in task.body + task.head}
-            w = {**theta, **stepped}
+        theta, towards = {**w, "loss": torch.zeros(())}, self.eta * self.lam
+        for turn in turns(rnd.steps, data, self.batch_size):
+            near, loss = self._proximal(task, w, turn.batch, self.inner)
+            stepped = {name: w[name] + towards * (near[name] - w[name]) for name in task.body + task.head}
+            w, theta = turn.kept({**near, **stepped}, w), turn.kept({**near, "loss": loss}, theta)
+        loss = theta.pop("loss")
         return {**displacement(w, shared), "loss": loss}, {**theta, "visited": torch.ones_like(personal["visited"])}
 
     def _proximal(self, task: Task, w: Tree, batch: Data, steps: int) -> tuple[Tree, Tensor]:
         """Step 4."""
-        rates, over = [self.beta] * steps, task.body + task.head
-        return local_sgd(task, w, batch, rates, over, pull=Pull(self.lam, pick(w, over)))
+        return local_sgd(task, w, batch, steps, self.beta, pull=Pull(self.lam, w))
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch, each = min(self.batch_size, size) or size, rnd.steps * self.inner
-        return Passes(batch, body_forwards=each, body_backwards=each, head_steps=each)
+        return sgd_passes(size, rnd.steps, self.batch_size, each=self.inner)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return shares(self.users, sizes)

@@ -16,8 +16,8 @@ With ρ = 1 this is FedAvg with equal clients. Buffers are averaged, whatever ρ
 
 from torch import Tensor
 
-from coterie.method import Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Users, local_sgd, server_move, shares
+from coterie.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import Users, fine_tuned, local_sgd, server_move, sgd_passes, shares
 from coterie.tree import displacement, pick, shift
 
 
@@ -25,8 +25,8 @@ from coterie.tree import displacement, pick, shift
 class Reptile(Method):
     """FedAvg of which the server takes only a part, or more than all."""
 
-    tau: Count = 10
-    """Local steps."""
+    tau: Length = 10
+    """Local steps, or "2 epochs" of the client's examples."""
     eta: Rate = 0.1
     """Rate of the local steps."""
     rho: Rate = 0.5
@@ -40,13 +40,11 @@ class Reptile(Method):
         return rnd.announce(steps=self.tau)
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        rates, over = [self.eta] * rnd.steps, task.body + task.head
-        after, loss = local_sgd(task, {**shared, **personal}, data, rates, over, self.batch_size)
+        after, loss = local_sgd(task, {**shared, **personal}, data, rnd.steps, self.eta, self.batch_size)
         return {**displacement(after, shared), "loss": loss}, pick(after, personal)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch = min(self.batch_size, size) or size
-        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+        return sgd_passes(size, rnd.steps, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return shares(self.users, sizes)
@@ -58,6 +56,4 @@ class Reptile(Method):
         return shift(shared, message)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        rates, over = [self.eta] * steps, task.body + task.head
-        after, _ = local_sgd(task, {**shared, **personal}, data, rates, over, self.batch_size)
-        return after
+        return fine_tuned(task, {**shared, **personal}, data, steps, self.eta, self.batch_size)

@@ -36,7 +36,7 @@ from coterie import control
 from coterie.control import Mixing
 from coterie.convex import Bound, Chance, Search, Solver, Step, best_p, curvature, step_size
 from coterie.method import Client, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, local_sgd, travelling
+from coterie.steps import Pull, fine_tuned, local_sgd, sgd_passes, travelling
 from coterie.tree import displacement, pick, shift
 
 
@@ -87,15 +87,13 @@ class Scafflix(Method):
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
         alpha, gamma, over = personal["client.alpha"], personal["client.gamma"], task.body + task.head
         start, h = control.mixture(task, shared, control.at_rest(task, personal)), control.variate(task, personal)
-        rates = [gamma] * rnd.steps
-        after, loss = local_sgd(task, start, data, rates, over, self.batch_size, pull=Pull(self.mu), control=h)
+        after, loss = local_sgd(task, start, data, rnd.steps, gamma, self.batch_size, pull=Pull(self.mu), control=h)
         moved = {name: alpha / gamma * value for name, value in displacement(after, pick(start, over)).items()}
         message = {**moved, **travelling(task, shared, after), "inverse_step": alpha**2 / gamma, "loss": loss}
         return message, {**personal, **after}
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch = min(self.batch_size, size) or size
-        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+        return sgd_passes(size, rnd.steps, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return torch.ones_like(sizes) / len(sizes)
@@ -113,6 +111,5 @@ class Scafflix(Method):
         return control.mixture(task, shared, personal)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        rates, start = [personal["client.gamma"]] * steps, control.mixture(task, shared, personal)
-        after, _ = local_sgd(task, start, data, rates, task.body + task.head, self.batch_size, pull=Pull(self.mu))
-        return {**personal, **after}
+        gamma, start = personal["client.gamma"], control.mixture(task, shared, personal)
+        return {**personal, **fine_tuned(task, start, data, steps, gamma, self.batch_size, pull=Pull(self.mu))}

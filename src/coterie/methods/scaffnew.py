@@ -28,7 +28,7 @@ from torch import Tensor
 from coterie import control
 from coterie.convex import Bound, Chance, Step, best_p, curvature
 from coterie.method import Client, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, local_sgd
+from coterie.steps import Pull, fine_tuned, local_sgd, sgd_passes
 from coterie.tree import displacement, pick, shift
 
 
@@ -60,14 +60,13 @@ class Scaffnew(Method):
         return rnd.announce(steps=control.steps_to_coin(cast(float, self.p), rnd))
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        over, rates = task.body + task.head, [cast(float, self.gamma)] * rnd.steps
+        gamma = cast(float, self.gamma)
         start, h = {**shared, **pick(personal, task.local_buffers)}, control.variate(task, personal)
-        after, loss = local_sgd(task, start, data, rates, over, self.batch_size, pull=Pull(self.mu), control=h)
+        after, loss = local_sgd(task, start, data, rnd.steps, gamma, self.batch_size, pull=Pull(self.mu), control=h)
         return {**displacement(after, shared), "loss": loss}, {**personal, **after}
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch = min(self.batch_size, size) or size
-        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+        return sgd_passes(size, rnd.steps, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return torch.ones_like(sizes) / len(sizes)
@@ -79,6 +78,5 @@ class Scaffnew(Method):
         return control.moved(task, personal, shared, cast(float, self.p) / cast(float, self.gamma))
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        rates, start = [cast(float, self.gamma)] * steps, {**shared, **personal}
-        after, _ = local_sgd(task, start, data, rates, task.body + task.head, self.batch_size, pull=Pull(self.mu))
-        return {**personal, **after}
+        gamma, start = cast(float, self.gamma), {**shared, **personal}
+        return {**personal, **fine_tuned(task, start, data, steps, gamma, self.batch_size, pull=Pull(self.mu))}

@@ -25,8 +25,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from coterie.method import Client, Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import local_sgd, server_move, shares
+from coterie.method import Client, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.steps import fine_tuned, local_sgd, num_steps, server_move, sgd_passes, shares
 from coterie.tree import displacement, pick, shift
 
 
@@ -34,8 +34,8 @@ from coterie.tree import displacement, pick, shift
 class Scaffold(Method):
     """FedAvg whose local steps are corrected by how the client's gradients differ from everyone's."""
 
-    tau: Count = 10
-    """Local steps."""
+    tau: Length = 10
+    """Local steps, or "2 epochs" of the client's examples."""
     eta: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
     """Rate of the local steps."""
     rho: Rate = 1.0
@@ -53,19 +53,19 @@ class Scaffold(Method):
         return rnd.announce(steps=self.tau)
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        rates, over = [self.eta] * rnd.steps, task.body + task.head
-        w = self.personal_params(task, shared, personal)
+        over, w = task.body + task.head, self.personal_params(task, shared, personal)
         control = {name: personal[f"c_i.{name}"] - shared[f"c.{name}"] for name in over}
-        after, loss = local_sgd(task, w, data, rates, over, self.batch_size, control=control)
-        c_i = {name: control[name] + (w[name] - after[name]) / (rnd.steps * self.eta) for name in over}
+        after, loss = local_sgd(task, w, data, rnd.steps, self.eta, self.batch_size, control=control)
+        tau = num_steps(rnd.steps, data, self.batch_size)
+        way = self.eta * (tau if isinstance(tau, int) else tau.to(loss.dtype))
+        c_i = {name: control[name] + (w[name] - after[name]) / way for name in over}
         moved = {f"c.{name}": value - personal[f"c_i.{name}"] for name, value in c_i.items()}
         kept = {**pick(after, task.local_buffers), **{f"c_i.{name}": value for name, value in c_i.items()}}
         travels = pick(shared, [name for name in shared if name in task.initial])
         return {**displacement(after, travels), **moved, "loss": loss}, kept
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        batch = min(self.batch_size, size) or size
-        return Passes(batch, body_forwards=rnd.steps, body_backwards=rnd.steps, head_steps=rnd.steps)
+        return sgd_passes(size, rnd.steps, self.batch_size)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return shares("equal", sizes)
@@ -83,9 +83,8 @@ class Scaffold(Method):
         return pick({**shared, **personal}, task.initial)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        w, rates = self.personal_params(task, shared, personal), [self.eta] * steps
-        after, _ = local_sgd(task, w, data, rates, task.body + task.head, self.batch_size)
-        return {**personal, **after}
+        w = self.personal_params(task, shared, personal)
+        return {**personal, **fine_tuned(task, w, data, steps, self.eta, self.batch_size)}
 
 
 def _zeros(label: str, task: Task) -> Tree:

@@ -1,0 +1,128 @@
+"""Work on the head alone, where the body does not move."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from coterie.errors import UserError
+from coterie.round import Round
+from coterie.steps.local import rolling, travelling
+from coterie.steps.server import adam, adam_memory
+from coterie.task import Data, Task
+from coterie.tree import Tree, descend, pick
+
+POWER = 50
+"""Steps of power iteration."""
+GAUGED = 50
+"""Rounds from one comparison of rates with their bounds to the next."""
+SMOOTHNESS_PRODUCTS = 2 * POWER + 1
+"""Of the features with a vector, in `head_smoothness`."""
+
+
+def head_descent(
+    task: Task,
+    head: Tree,
+    features: Tensor,
+    data: Data,
+    steps: int,
+    rate: float | Tensor,
+    momentum: float = 0.0,
+    *,
+    adaptive: bool = False,
+) -> Tree:
+    """Gradient descent on the head alone, on features that do not change; momentum as in `local_sgd`, or Adam."""
+    slope = _head_gradient(task, features, data, head)
+    velocity, memory = dict[str, Tensor](), adam_memory(head) if adaptive else {}
+    for _ in range(steps):
+        g = slope(head)
+        if adaptive:
+            head, memory = adam(head, memory, g, rate)
+        else:
+            velocity = {name: rolling(velocity.get(name), value, momentum) for name, value in g.items()}
+            head = descend(head, velocity, rate)
+    return head
+
+
+def _head_gradient(task: Task, features: Tensor, data: Data, like: Tree) -> Callable[[Tree], Tree]:
+    """The gradient of the head's loss as a function of the head. Of one linear layer it is known: that over the
+    outputs, times the features.
+
+    Features lie as (M, N): so, both products run about twice as fast as the other way round.
+    """
+    if not task.head_is_linear:
+        return lambda head: grad(task.head_loss)(head, features, data)
+    weight, *bias = like
+    phi, share = _answers(task, features, data)
+    slope = task.objective.slope(data.y.flatten(), share, len(like[weight]))
+
+    def known(head: Tree) -> Tree:
+        outputs = head[weight] @ phi
+        G = slope(outputs + head[bias[0]][:, None] if bias else outputs)  # (K, N)
+        return {weight: G @ phi.T, **{name: G.sum(1) for name in bias}}
+
+    return known
+
+
+def head_smoothness(task: Task, head: Tree, features: Tensor, data: Data) -> Tensor:
+    """L: no gradient of the loss over a linear head changes faster, by the largest eigenvalue of ΦᵀΦ/N.
+
+    Power iteration from the mean of |Φ|, which is close already where features are not negative.
+    """
+    if not task.head_is_linear:
+        raise UserError("the smoothness of the loss is known for heads of one linear layer only; give a number")
+    weight, *bias = head
+    phi, share = _answers(task, features, data)
+    if bias:
+        phi = torch.cat([phi, torch.ones_like(phi[:1])])
+    v = (phi.abs() @ share[:, None]) + torch.finfo(phi.dtype).tiny
+    for _ in range(POWER):
+        v = v / v.norm()
+        v = phi @ (share[:, None] * (phi.T @ v))
+    L: Tensor = task.objective.curvature(len(head[weight])) * v.norm()
+    return L.clamp(min=torch.finfo(phi.dtype).tiny)  # a head of one output has a loss that never changes
+
+
+def gauged(rnd: Round) -> bool:
+    """Whether the rates are compared with their bounds in this round."""
+    return rnd.index % GAUGED == 1
+
+
+def gauge(task: Task, head: Tree, features: Tensor, data: Data, rnd: Round) -> Tree:
+    """What a client adds to its message for that."""
+    if not (gauged(rnd) and task.head_is_linear):
+        return {}
+    return {"smoothness": head_smoothness(task, head, features, data)}
+
+
+def rate_remarks(update: Tree, rnd: Round, beta: float, rho: float) -> list[str]:
+    """On head steps that were undone, and on rates above the bounds beta < 2/L and rho < (2/L)(r/I); a rate of 0 is not
+    compared. L is the cohort's mean over heads, and that of everything together is no smaller."""
+    said, share = [], rnd.cohort_size / rnd.num_clients
+    if (undone := float(update["undone"] / update["weight"])) > 0:
+        said.append(f"the head steps of {undone:.0%} of the cohort raised the loss and were undone; lower beta")
+    if "smoothness" in update:
+        L = float(update["smoothness"] / update["weight"])
+        for name, rate, bound, formula in (("beta", beta, 2 / L, "2/L"), ("rho", rho, 2 / L * share, "(2/L)(r/I)")):
+            if rate >= bound:
+                said.append(f"{name} = {rate:g} is not below {formula} = {bound:.3g}, the bound of convergence theory")
+    return said
+
+
+def _answers(task: Task, features: Tensor, data: Data) -> tuple[Tensor, Tensor]:
+    """Features as (M, A), and what each answer counts for in the mean."""
+    phi = features.flatten(0, -2).T.contiguous()
+    counted = task.objective.counted(data.y, data.mask).flatten()
+    return phi, counted / counted.sum(dtype=phi.dtype)
+
+
+def around_features(
+    task: Task, shared: Tree, personal: Tree, data: Data, work: Callable[[Tensor], tuple[Tensor, Tree, Tree]]
+) -> tuple[Tree, Tree]:
+    """A client's update with a fixed body: one pass through it forward, `work` on the features as in
+    `Method.on_features`, one pass backward: (message, personal). The gradient over the body is in the message."""
+    features, pull_back, buffers = task.body_vjp({**shared, **personal}, data.x)
+    g_features, message, head = work(features)
+    (g,) = pull_back(g_features)
+    return {**g, **travelling(task, shared, buffers), **message}, pick({**personal, **buffers, **head}, personal)
