@@ -25,7 +25,7 @@ def bars(method, clients, record=None):
 
 
 def test_clients_that_settle_are_counted_once_each():
-    shown = bars(Scafflix(optimum_epochs=1), [0, 2, 0])
+    shown = bars(Scafflix(optimum_epochs=1), [3, 1, 3])
     assert "client 2/4" in shown
     assert "round  2/7" in shown
 

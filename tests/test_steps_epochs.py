@@ -64,6 +64,9 @@ def test_every_example_is_seen_once_an_epoch_and_the_last_step_is_known():
     assert sorted(number for turn in taken for number in chosen(turn.batch)) == sorted([*range(10)] * 2)
     assert [bool(turn.last) for turn in taken] == [False] * 5 + [True]
     assert [turn.last for turn in turns(3, numbered(10), 4)] == [False, False, True]
+    of_others = list(turns(Epochs(1), numbered(7, padding=3), 4))
+    assert [bool(turn.own) for turn in of_others] == [True, True, False]
+    assert [bool(turn.last) for turn in of_others] == [False, True, False]
 
 
 def two_layers(inputs: int = 3, outputs: int = 4) -> Task:

@@ -36,8 +36,6 @@ class RunProgress:
 
     def watch(self, setup: Setup) -> None:
         """Show a second bar while clients settle: with nets the search for local optima takes longer than a round."""
-        if not setup.settles:
-            return
         told = "settled, of all clients"
         task = self._bar.add_task("client", total=len(setup.federation.ids), told=told, start=False, visible=False)
         self._settling = task

@@ -59,7 +59,8 @@ def ray():
 
 
 def in_epochs(method: str, kind: str = "mlp") -> Setup:
-    """Two epochs of batches of 2 for each client, of sizes from 1 to 30: from 2 to 30 local steps."""
+    """Two epochs of batches of 2 for each client, of sizes from 1 to 30: from 2 to 30 local steps, and 10 and 12 for
+    those two that are computed together."""
     setup = game(method, kind)
     return replace(setup, method=replace(setup.method, tau="2 epochs", batch_size=2))
 

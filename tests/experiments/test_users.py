@@ -109,7 +109,9 @@ def test_a_table_of_users():
     assert second["against feddecay"] == "–"  # noqa: RUF001
     assert second["decile"] == "76.50 ± 5.50"
     assert second["not adapted"] == "85.50 ± 5.50"
+    assert first["against feddecay, not adapted"] == "-1.50 ± 0.50 (-3.0)"
     assert fourth["not adapted"] == "40.00 ± 0.00"
+    assert fourth["decile"] == fourth["deviation"] == "–"  # noqa: RUF001 # of a single new user
     assert (first["round"], first["bytes"], first["FLOP"]) == ("5", "1 MB", "2 G")
 
 

@@ -147,7 +147,7 @@ def test_the_forms_are_one_where_a_unit_is_one_batch(unit, batch_size):
 @pytest.mark.parametrize("form", ["rate", "displacement"])
 @pytest.mark.parametrize(("tau", "unit"), [(6, "epoch"), ("3 epochs", "epoch"), ("3 epochs", "step")])
 def test_engines_agree_on_epochs_of_different_length(tau, unit, form):
-    setup = ref.setup(FedDecay(tau=tau, unit=unit, form=form, batch_size=2), ref.federation((5, 3, 8, 1, 7)))
+    setup = ref.setup(FedDecay(tau=tau, unit=unit, form=form, batch_size=2), ref.federation((9, 3, 12, 1, 7)))
     assert_same_rounds(setup, Vmap(), [[0, 1, 2, 3, 4], [2, 4]], 1e-10)
 
 

@@ -162,12 +162,19 @@ def _but_rate(row: Row) -> tuple[str, ...]:
 
 def _at_the_end(rows: Sequence[Row], chosen: Sequence[Row]) -> list[str]:
     """Who might do better with a rate that was not tried."""
-    groups, found = _groups(rows), []
+    groups = _groups(rows)
+    ends: list[str] = []
+    fewer: list[str] = []
     for row in chosen:
-        rates = [float(other.at["rate"]) for other in groups[_but_rate(row)]]
-        if row.runs and len(rates) > 1 and float(row.at["rate"]) in (min(rates), max(rates)):
-            found.append(" ".join(row.at[axis] for axis in ("data", "method", "setting", "rounds")))
-    return [f"The rate is the largest or the smallest of them in: {'; '.join(found)}."] if found else []
+        others = groups[_but_rate(row)]
+        rates = [float(other.at["rate"]) for other in others]
+        name = " ".join(row.at[axis] for axis in ("data", "method", "setting", "rounds"))
+        if not all(other.runs for other in others):
+            fewer += [name] * bool(row.runs)
+        elif len(rates) > 1 and float(row.at["rate"]) in (min(rates), max(rates)):
+            ends.append(name)
+    told = ("The rate is the largest or the smallest of them in", ends), ("Not all rates are measured yet in", fewer)
+    return [f"{what}: {'; '.join(which)}." for what, which in told if which]
 
 
 def _validated(row: Row) -> float:

@@ -14,9 +14,8 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
     word, lines = f"against {' '.join(reference.values())}", []
     for kind, plain, adapted in (("existing", "as_is", "adapted"), ("new", "before", "after")):
         for row in rows:
-            own, picked = row.each(adapted), [run.picked for run in row.runs if run.picked]
-            found = spread(list(own.values()))
-            apart = paired(own, base.each(adapted)) if base and base is not row else None
+            found, picked = _spread(row, adapted), [run.picked for run in row.runs if run.picked]
+            several = any(row.each(adapted, "std").values())  # one user has no decile and no deviation
             lines.append(
                 {
                     "users": kind,
@@ -25,10 +24,11 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
                     "of 3 seeds": _printed(row.users.get(f"{kind}_over_seeds", [])),  # type: ignore[call-overload]
                     "measured": row.told(text(found)),
                     "over seeds": text(found and found.std, ".2f"),
-                    word: _apart(apart),
-                    "decile": text(spread(list(row.each(adapted, "bottom_decile").values()))),
-                    "deviation": text(spread(list(row.each(adapted, "std").values()))),
-                    "not adapted": text(spread(list(row.each(plain).values()))),
+                    word: _apart(row, base, adapted),
+                    "decile": text(_spread(row, adapted, "bottom_decile") if several else None),
+                    "deviation": text(_spread(row, adapted, "std") if several else None),
+                    "not adapted": text(_spread(row, plain)),
+                    f"{word}, not adapted": _apart(row, base, plain),
                     "round": text(_mean(picked, "round"), ".0f"),
                     "bytes": scaled(_mean(picked, "bytes"), "B"),
                     "FLOP": scaled(_mean(picked, "flops"), ""),
@@ -79,7 +79,12 @@ def _printed(figures: Sequence[float]) -> str:
     return f"{mean} ({', '.join(rest)})" if rest else mean
 
 
-def _apart(difference: Spread | None) -> str:
+def _spread(row: Row, protocol: str, figure: str = "mean") -> Spread | None:
+    return spread(list(row.each(protocol, figure).values()))
+
+
+def _apart(row: Row, base: Row | None, protocol: str) -> str:
+    difference = paired(row.each(protocol), base.each(protocol)) if base and base is not row else None
     if difference is None:
         return DASH
     errors = difference.in_errors
