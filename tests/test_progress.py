@@ -13,8 +13,7 @@ def bars(method, clients, record=None):
     """What is on the screen once so many clients were looked at."""
     screen = Console(file=io.StringIO(), width=200, color_system=None)
     setup = ref.setup(method)
-    progress = RunProgress(screen, 7, 2, "accuracy", quiet=False)
-    progress.watch(setup)
+    progress = RunProgress(screen, setup, 7, 2, quiet=False)
     for client in clients:
         setup.create(client)
     if record:

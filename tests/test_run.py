@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import coterie
-from coterie.methods import PFLEGO, FedAvg
+from coterie.methods import FLIX, PFLEGO, FedAvg
 from coterie.models.mlp import MLP
 
 
@@ -218,3 +218,9 @@ def test_everyone_new_leaves_nobody_to_train():
     clients = three_friends()
     with pytest.raises(coterie.UserError, match="every client is a new user"):
         coterie.train(coterie.Federation.from_arrays(clients, new=list(clients)))
+
+
+def test_the_protocol_says_what_new_users_have_before_adaptation(federation, run):
+    settled = coterie.train(federation, model="mlp", method=FLIX(optimum_epochs=1), rounds=0).summary["protocol"]
+    assert settled.endswith("new.before has what the method makes of a client's training split at first sight.")
+    assert "at first sight" not in run.summary["protocol"]

@@ -8,7 +8,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -18,7 +17,7 @@ from coterie.engine.setup import Setup
 
 
 class RunProgress:
-    def __init__(self, console: Console, rounds: int, done: int, score: str, quiet: bool) -> None:
+    def __init__(self, console: Console, setup: Setup, rounds: int, done: int, quiet: bool) -> None:
         self._bar = Progress(
             TextColumn("{task.description}"),
             MofNCompleteColumn(),
@@ -30,21 +29,12 @@ class RunProgress:
             console=console,
             disable=quiet,
         )
-        self._settling: TaskID | None = None
-        self._score, self._latest = score, {"loss": "-", "score": "-"}
+        self._score, self._latest = setup.task.objective.score, {"loss": "-", "score": "-"}
         self._task = self._bar.add_task("round", total=rounds, completed=done, told=self._told())
-
-    def watch(self, setup: Setup) -> None:
-        """Show a second bar while clients settle: with nets the search for local optima takes longer than a round."""
-        told = "settled, of all clients"
-        task = self._bar.add_task("client", total=len(setup.federation.ids), told=told, start=False, visible=False)
-        self._settling = task
-
-        def settled(clients: int) -> None:
-            self._bar.start_task(task)
-            self._bar.update(task, completed=clients, visible=True)
-
-        setup.watchers.append(settled)
+        self._settling = self._bar.add_task(
+            "client", total=len(setup.federation.ids), told="settled, of all clients", start=False, visible=False
+        )
+        setup.watchers.append(self._settled)
 
     def __enter__(self) -> "RunProgress":
         self._bar.start()
@@ -62,8 +52,12 @@ class RunProgress:
             mean = record["eval"]["existing"]["as_is"]["mean"]
             self._latest["score"] = "-" if mean is None else f"{100 * mean:.1f} %"
         self._bar.update(self._task, completed=record["round"], told=self._told())
-        if self._settling is not None:
-            self._bar.update(self._settling, visible=False)
+        self._bar.update(self._settling, visible=False)
+
+    def _settled(self, clients: int) -> None:
+        """Shown while it happens: with nets the search for local optima takes longer than a round."""
+        self._bar.start_task(self._settling)
+        self._bar.update(self._settling, completed=clients, visible=True)
 
     def _told(self) -> str:
         return f"loss {self._latest['loss']}  {self._score} {self._latest['score']}"

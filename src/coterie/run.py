@@ -114,7 +114,13 @@ class Run:
             "rounds": len(self.history),
             "score": setup.task.objective.score,
             "protocol": protocol(
-                setup.task.objective.score, setup.labels, simulation.adapt_steps, len(self.history), existing, new
+                setup.task.objective.score,
+                setup.labels,
+                simulation.adapt_steps,
+                len(self.history),
+                existing,
+                new,
+                settles=setup.settles,
             ),
             **with_last10(final, self.history),
             **({"validation": final["validation"]} if "validation" in final else {}),

@@ -27,10 +27,11 @@ def with_last10(final: dict[str, Any], history: list[Record]) -> dict[str, Any]:
     }
 
 
-def protocol(score: str, labels: str, adapt_steps: int, rounds: int, existing: str, new: str) -> str:
+def protocol(score: str, labels: str, adapt_steps: int, rounds: int, existing: str, new: str, *, settles: bool) -> str:
     """A sentence that says which clients, which model, before or after adaptation, which split, which round."""
     own, all_of_them = "its own classes", "the union of all classes (restricted_mean: its own classes only)"
     unit = ("epoch" if adapt_steps == 1 else "epochs") if isinstance(adapt_steps, Epochs) else "steps"
+    made = "; new.before has what the method makes of a client's training split at first sight" if settles else ""
     space = f", over {own if labels == 'local' else all_of_them}" if score == "accuracy" else ""
     return (
         f"{score[0].upper()}{score[1:]} on each client's own test split after round {rounds}{space}, "
@@ -38,7 +39,8 @@ def protocol(score: str, labels: str, adapt_steps: int, rounds: int, existing: s
         f"existing.as_is and existing.adapted are {existing} of the training, with the personal part "
         f"as last stored and after {adapt_steps} local adaptation {unit} on their training split; "
         "existing.participants are the last round's cohort right after its local update, before aggregation; "
-        f"new.before and new.after are {new} held out of the training, before and after {adapt_steps} such {unit}."
+        f"new.before and new.after are {new} held out of the training, before and after {adapt_steps} such {unit}"
+        f"{made}."
     )
 
 

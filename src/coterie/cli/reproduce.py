@@ -63,8 +63,8 @@ def _run_missing(campaign: "Campaign") -> None:
     for n, cell in enumerate(missing, 1):
         logger.info("%s (%d of %d)", cell.name, n, len(missing))
         training = campaign.training(cell)
-        done, score = len(training.simulation.history), training.simulation.setup.task.objective.score
-        with RunProgress(screen, cell.recipe.run.rounds, done, score, quiet=False) as progress:
+        setup, done = training.simulation.setup, len(training.simulation.history)
+        with RunProgress(screen, setup, cell.recipe.run.rounds, done, quiet=False) as progress:
             campaign.play(cell, training, progress.advance, lambda: bool(interrupted))
 
 

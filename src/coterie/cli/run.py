@@ -39,9 +39,8 @@ def run(
     training = Training(settings, federation, folder, resume=resume is not None)
     logger.info("%s on %s: %s", names["method"], names["data"], federation)
     interrupted = on_interrupt()
-    simulation = training.simulation
-    done, score = len(simulation.history), simulation.setup.task.objective.score
-    with RunProgress(screen, settings.run.rounds, done, score, quiet=as_json) as progress:
+    setup, done = training.simulation.setup, len(training.simulation.history)
+    with RunProgress(screen, setup, settings.run.rounds, done, quiet=as_json) as progress:
         try:
             result = training.play(progress.advance, lambda: bool(interrupted))
         except KeyboardInterrupt:
