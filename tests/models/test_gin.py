@@ -1,7 +1,5 @@
 """The network is FedDecay's for PubMed, equal to its definition with a dense adjacency matrix."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -152,9 +150,3 @@ def test_inputs_that_are_no_graph():
         Task(GIN().build((4,), 3), "head", torch.zeros(1, 4))
     with pytest.raises(UserError, match=r"a row of features each; these have the shape \(28, 28\)"):
         GIN().build((28, 28), 3)
-
-
-def test_a_missing_library_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch_geometric.nn", None)
-    with pytest.raises(UserError, match=r"pip install 'coterie\[graphs\]'"):
-        GIN().build((4,), 3)

@@ -6,9 +6,8 @@ A layer gives node v the value MLP(x_v + Σ x_u), over its neighbours u, with ML
 which nothing is summed. Head: that one.
 """
 
-import warnings
-
 from torch import Tensor, nn
+from torch.nn import functional
 
 from coterie.errors import UserError
 from coterie.graph import Graph
@@ -48,15 +47,26 @@ class _Net(nn.Module):
         return outputs
 
 
+class _Layer(nn.Module):
+    """The first linear comes before the sum, which is then over as many values as it puts out, not as it takes."""
+
+    def __init__(self, mlp: nn.Sequential) -> None:
+        super().__init__()
+        self.nn = mlp
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        first, *rest = self.nn
+        x, (start, end) = functional.linear(x, first.weight), edges
+        x = x.index_add(0, end, x.index_select(0, start)) + first.bias
+        for each in rest:
+            x = each(x)
+        return x
+
+
 def _layers(num_features: int, hidden: int, number: int) -> nn.ModuleList:
-    try:
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of PyTorch's own, at import
-            from torch_geometric.nn import GINConv
-    except ImportError:
-        raise UserError("the model gin needs PyTorch Geometric: pip install 'coterie[graphs]'") from None
     layers = nn.ModuleList()
     for place in range(number):
         inputs = hidden if place else num_features
         mlp = [nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, hidden)]
-        layers.append(GINConv(nn.Sequential(*mlp[: 3 if place == number - 1 else 4])))
+        layers.append(_Layer(nn.Sequential(*mlp[: 3 if place == number - 1 else 4])))
     return layers
