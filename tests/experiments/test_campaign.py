@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 import signal
 import sys
 
@@ -231,17 +230,3 @@ def test_a_mistake(monkeypatch, tmp_path, capsys, arguments, words):
     for word in words:
         assert word in message
     assert list(tmp_path.iterdir()) == []
-
-
-def test_of_a_finished_cell_two_small_files_are_enough(monkeypatch, tmp_path):
-    arguments = ["tiny", "--methods", "pflego", "--out", "here"]
-    assert reproduce(monkeypatch, *arguments) == 0
-    before = rows(tmp_path / "here")
-    cell = tmp_path / "here" / "digits-pflego-seed0"
-    for path in cell.iterdir():
-        if path.is_file() and path.name not in ("recipe.toml", "measured.json"):
-            path.unlink()
-    shutil.rmtree(cell / "checkpoint")
-    monkeypatch.setattr(Training, "play", lambda *_: pytest.fail("ran"))
-    assert reproduce(monkeypatch, *arguments) == 0
-    assert rows(tmp_path / "here") == before

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from coterie.experiments.comparison import Row, accuracy, cost
-from coterie.experiments.measured import Figure, Measured, figures_of, is_finished, over_seeds
+from coterie.experiments.measured import Figure, Measured, figures_of, over_seeds
 
 
 def measured(mean=90.0, stderr=1.0, seconds=1.0, flops=1.0):
@@ -129,11 +129,3 @@ def test_markdown_and_json():
     assert found["measured"]["validation"] is None
     assert found["difference"] == 2
     assert found["state"] == "finished"
-
-
-def test_what_is_kept_of_a_run_is_enough(folder):
-    found = figures_of(folder, "participants")
-    for file in ("summary.json", "rounds.jsonl", "recipe.toml"):
-        (folder / file).unlink()
-    assert is_finished(folder)
-    assert figures_of(folder, "participants") == found

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coterie.engine.checkpoint import write_atomically
 from coterie.experiments.users import Picked, pick
 from coterie.folder import read_recipe
 from coterie.recipe import Recipe
@@ -56,25 +55,12 @@ class Measured(NamedTuple):
         return cls(**figures)
 
 
-KEPT = "measured.json"
-"""Beside the files of a finished run; with recipe.toml, all that need be kept of it for good."""
+def is_finished(folder: Path) -> bool:
+    return (folder / "summary.json").exists()
 
 
 def figures_of(folder: Path, protocol: str) -> Measured:
-    """Of a finished run, from what was kept of it."""
-    kept = folder / KEPT
-    if not kept.exists():
-        found = _measure(folder, protocol)
-        write_atomically(kept, (json.dumps(found.as_dict(), indent=2) + "\n").encode())
-    return Measured.from_dict(json.loads(kept.read_text()))
-
-
-def is_finished(folder: Path) -> bool:
-    return any((folder / file).exists() for file in ("summary.json", KEPT))
-
-
-def _measure(folder: Path, protocol: str) -> Measured:
-    """The figure is the mean over the rounds that the recipe evaluates at the end."""
+    """Of a finished run: the figure is the mean over the rounds that the recipe evaluates at the end."""
     summary = json.loads((folder / "summary.json").read_text())
     records = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     last = Recipe.parse(read_recipe(folder)).run.eval_last

@@ -56,6 +56,7 @@ class _Layer(nn.Module):
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
         first, *rest = self.nn
+        assert isinstance(first, nn.Linear)
         x, (start, end) = functional.linear(x, first.weight), edges
         x = x.index_add(0, end, x.index_select(0, start)) + first.bias
         for each in rest:
