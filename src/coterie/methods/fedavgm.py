@@ -30,8 +30,8 @@ class FedAvgM(Method):
 
     tau: Length = 10
     """Local steps, or "2 epochs" of the client's examples."""
-    eta: Rate = 0.1
-    """Rate of the local steps."""
+    eta: Rate = 0.01
+    """Rate of the local steps; the server's memory makes it as much as eta / (1 - beta)."""
     rho: Rate = 1.0
     """Rate of the server's step."""
     beta: Share = 0.9
