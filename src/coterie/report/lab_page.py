@@ -1,4 +1,4 @@
-"""The page of a laboratory: tables, and curves on a logarithmic scale."""
+"""The page of a laboratory: curves on a logarithmic scale, and tables."""
 
 from collections.abc import Sequence
 from html import escape
@@ -40,10 +40,11 @@ class Sheet(NamedTuple):
 
 def lab_page(title: str, facts: Sequence[str], sheets: Sequence[Sheet], rows: Sequence[Sequence[Panel]]) -> str:
     """Panels of a row stand side by side where there is room."""
-    body = [section(escape(each.title), _sheet(each)) for each in sheets]
+    body = []
     for n, row in enumerate(rows):
         drawn = [_panel(f"panel-{n}-{k}", panel) for k, panel in enumerate(row)]
         body.append(f'<div style="{SIDE_BY_SIDE}">\n{"".join(drawn)}</div>')
+    body += [section(escape(each.title), _sheet(each)) for each in sheets]
     return document(title, parted([escape(fact) for fact in facts]), "\n".join(body))
 
 
