@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from coterie import train
+from coterie.errors import UserError
 from coterie.federation import Assignment, Examples, Federation
 from coterie.graph import Graph
 
@@ -63,3 +65,9 @@ def test_nodes_follow_the_type_of_the_run():
     graph = federation().to(torch.float64, torch.device("cpu")).data(0, "train", "global").x
     assert graph.nodes.dtype == torch.float64
     assert graph.edges.dtype == torch.int64
+
+
+def test_a_new_client_without_edges_is_refused():
+    run = train(federation(), model="gin", rounds=1)
+    with pytest.raises(UserError, match="brings its edges"):
+        run.personalize([[0.0] * federation().x.shape[1]], [0])

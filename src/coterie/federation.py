@@ -44,6 +44,8 @@ class Choices(TypedDict, total=False):
     """Of the draw of those shares, which is stratified by class; 0 unless given."""
     regression: bool
     """The labels are numbers to be predicted as such, not classes; bring them to about unit variance."""
+    tokens: bool
+    """The inputs are whole numbers that name something, for a model with an embedding; not amounts."""
 
 
 class Examples(NamedTuple):

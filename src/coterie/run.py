@@ -54,8 +54,14 @@ class Run:
     def personalize(self, x: ArrayLike, y: ArrayLike, steps: int | str | None = None) -> nn.Module:
         """A model for a client never seen before, adapted on its examples; `classes` names the outputs."""
         given = {"new": (x, y, np.asarray(x)[:0], np.asarray(y)[:0])}
-        arrays = Federation.from_arrays(given, regression=not self.federation.labels)
-        setup, arrays = self._setup, arrays.to(self.federation.x.dtype, self.federation.x.device)
+        setup, like = self._setup, next(iter(self._setup.task.initial.values()))
+        if setup.task.is_graph:
+            raise UserError(
+                "a new client of a graph brings its edges, too; hold it out with partition.new_users instead"
+            )
+        tokens = not self.federation.x.is_floating_point()
+        arrays = Federation.from_arrays(given, regression=not self.federation.labels, tokens=tokens)
+        arrays = arrays.to(like.dtype, like.device)
         if arrays.x.shape[1:] != self.federation.x.shape[1:]:
             raise UserError(
                 f"x has rows of shape {tuple(arrays.x.shape[1:])}, the run's {tuple(self.federation.x.shape[1:])}"

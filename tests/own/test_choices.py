@@ -1,8 +1,13 @@
 """What `Federation.from_arrays` makes of two, four and six arrays."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from coterie import train
 from coterie.errors import UserError
 from coterie.federation import Federation
 from own.make import clients
@@ -144,3 +149,23 @@ def test_a_table_of_numbers(tmp_path):
     path.write_text("site,a,y\n" + "".join(f"s{i % 2},{i},{i / 4}\n" for i in range(12)))
     federation = Federation.from_table(path, regression=True, test=0.0)
     assert federation.y.tolist() == [i / 4 for i in (*range(0, 12, 2), *range(1, 12, 2))]
+
+
+def test_tokens_stay_whole_numbers_and_reach_an_embedding():
+    rng = np.random.default_rng(0)
+    sentences = {name: (rng.integers(0, 9, (12, 4)), [0, 1] * 6) for name in ("anna", "ben")}
+    federation = Federation.from_arrays(sentences, tokens=True)
+    assert federation.x.dtype == torch.int64
+    assert Federation.from_arrays(sentences).x.dtype == torch.float32
+    body = nn.Sequential(nn.Embedding(9, 3), nn.Flatten())
+    net = nn.Sequential(OrderedDict(body=body, head=nn.Linear(12, 2)))
+    run = train(federation, model=net, rounds=1)
+    assert run.history[0]["cohort"] == ["anna", "ben"]
+    words, classes = rng.integers(0, 9, (6, 4)), [5, 6, 7] * 2
+    assert run.personalize(words, classes).classes == (5, 6, 7)
+
+
+@pytest.mark.parametrize("bad", [-1, 0.5])
+def test_tokens_are_whole_numbers_from_0(bad):
+    with pytest.raises(UserError, match="client 'a': x row 1 has something else than the whole numbers"):
+        Federation.from_arrays({"a": ([[1, 2], [bad, 0]], [0, 1])}, tokens=True)

@@ -44,6 +44,14 @@ def test_a_folder_with_its_own_validation_examples(tmp_path):
         Recipe.parse(tree).federation()
 
 
+def test_a_table_of_tokens(tmp_path):
+    words = {name: (np.arange(24).reshape(8, 3), np.array([1, 2] * 4)) for name in ("anna", "ben")}
+    path = str(write_csv(tmp_path / "all.csv", rows(words)))
+    federation = recipe(name="table", path=path, tokens=True).federation()
+    assert not federation.x.is_floating_point()
+    assert content(federation) == content(Federation.from_table(path, tokens=True))
+
+
 def test_a_folder_of_images(tmp_path):
     pytest.importorskip("PIL")
     pixels = np.random.default_rng(0).integers(0, 256, (12, 5, 6, 3), dtype=np.uint8)

@@ -27,6 +27,8 @@ class Own(Dataset):
     """Of the draw of those shares; apart from run.seed, so that all runs have the same test examples."""
     regression: bool = False
     """The labels are numbers to be predicted as such, of about unit variance; not classes."""
+    tokens: bool = False
+    """The inputs are whole numbers that name something, for a model with an embedding; not amounts."""
 
     def said(self) -> dict[str, Any]:
         """As `Federation.from_table` and `from_folder` take it."""
@@ -40,4 +42,5 @@ class Own(Dataset):
             "validation": self.validation,
             "seed": self.seed,
             "regression": self.regression,
+            "tokens": self.tokens,
         }

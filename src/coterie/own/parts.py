@@ -42,9 +42,11 @@ class Checked(NamedTuple):
 NOTHING = Checked(np.empty((0, 1), dtype=np.float32), np.empty(0, dtype=np.int64))
 
 
-def check(client: str, split: str, part: Part, own: NDArray[Any] | None, shape: tuple[int, ...] | None) -> Checked:
+def check(
+    client: str, split: str, part: Part, own: NDArray[Any] | None, shape: tuple[int, ...] | None, tokens: bool
+) -> Checked:
     """The part as arrays: rows of that shape, if one is known, with labels of the client's own set, or with numbers."""
-    x, y = _inputs(client, part), numbers(client, part) if own is None else labels(client, part)
+    x, y = _inputs(client, part, tokens), numbers(client, part) if own is None else labels(client, part)
     if len(x) != len(y):
         raise UserError(f"client {client!r}: {len(x)} rows in {part.x_name} but {len(y)} labels in {part.y_name}")
     if split == "train" and not len(y):
@@ -62,7 +64,7 @@ def check(client: str, split: str, part: Part, own: NDArray[Any] | None, shape: 
     return Checked(x, y)
 
 
-def _inputs(client: str, part: Part) -> NDArray[Any]:
+def _inputs(client: str, part: Part, tokens: bool) -> NDArray[Any]:
     x = _array(client, part.x_name, part.x)
     if x.shape[:1] == (0,):
         return NOTHING.x
@@ -75,6 +77,14 @@ def _inputs(client: str, part: Part) -> NDArray[Any]:
         if len(bad):
             place = part.where(part.x_name, bad[0])
             raise UserError(f"client {client!r}: {place} is not finite (NaN or infinity); mend or drop it")
+    if tokens:
+        bad = np.flatnonzero(((x < 0) | (x != np.round(x))).any(axis=tuple(range(1, x.ndim))))
+        if len(bad):
+            place = part.where(part.x_name, bad[0])
+            raise UserError(
+                f"client {client!r}: {place} has something else than the whole numbers from 0 that tokens are"
+            )
+        return x.astype(np.int64)
     return x.astype(np.float32) if x.dtype != np.float64 else x
 
 

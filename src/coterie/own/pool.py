@@ -23,6 +23,7 @@ def pool(
     validation: float = 0.0,
     seed: int = 0,
     regression: bool = False,
+    tokens: bool = False,
 ) -> Federation:
     """The federation of these clients; see `Choices` for what may be chosen."""
     new, classes = [str(client) for client in new], {str(client): own for client, own in (classes or {}).items()}
@@ -39,7 +40,7 @@ def pool(
         own[client] = NOTHING.y if regression else np.unique(_declared(client, classes, parts["train"]))
         checked: dict[str, Checked] = {}
         for split, brought in parts.items():
-            checked[split] = check(client, split, brought, None if regression else own[client], shape)
+            checked[split] = check(client, split, brought, None if regression else own[client], shape, tokens)
             shape = shape or checked["train"].x.shape[1:]
         shares = {"test": test, "validation": validation}
         taken = {split: share for split, share in shares.items() if split not in parts and share}
