@@ -1,5 +1,6 @@
 """What is measured: existing users as they are and adapted, new users before and after. Never writes to the store."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -52,7 +53,8 @@ class Evaluation(NamedTuple):
     validation: OnSplit | None
     """For choosing between models, where examples were kept for that."""
     train_loss: float
-    """Objective (1): sum over the existing clients of N_i/N times the loss of the personal model as it is."""
+    """Objective (1): sum over the existing clients of N_i/N times the loss of the personal model as it is; not a number
+    where there are none."""
 
 
 def evaluate(
@@ -114,7 +116,7 @@ def _train_loss(engine: Engine, setup: Setup, shared: Tree, store: PersonalStore
     for some in _parts(clients):
         found = engine.answers(setup, client.loss, shared, some, [store[i] for i in some], split="train")
         weighted += sum(float(sizes[i]) * float(tree["loss"]) for i, tree in found.items())
-    return weighted / float(sizes[list(clients)].sum())
+    return weighted / float(sizes[list(clients)].sum()) if len(clients) else math.nan
 
 
 def _parts(clients: Sequence[int]) -> Iterator[Sequence[int]]:

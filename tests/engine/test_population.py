@@ -76,10 +76,10 @@ def test_what_cannot_be_is_said(options, words):
         population(**options)
 
 
-def simulation(method, population, rounds=6, r=None, seed=3):
+def simulation(method, population, rounds=6, eval_every=3, **run):
     recipe = Recipe.parse(
         {
-            "run": {"seed": seed, "rounds": rounds, "clients_per_round": r, "eval_every": 3},
+            "run": {"seed": 3, "rounds": rounds, "eval_every": eval_every, **run},
             "engine": {"dtype": "float64", "kind": "loop"},
             "population": population,
             "eval": {"adapt_steps": 1},
@@ -124,10 +124,12 @@ def test_who_returns_has_the_head_it_left_with():
 
 
 def test_only_clients_that_are_there_are_evaluated():
-    game = simulation(PFLEGO(tau=2), {"schedule": [{"round": 2, "leave": ["client-1"]}]})
-    records = list(game.play())
-    assert game.evaluate().test.as_is.clients == [0, 2, 3]
-    assert "eval" in records[2]
+    schedule = [{"round": 2, "leave": ["client-1"]}, {"round": 4, "join": ["client-1"]}]
+    game = simulation(PFLEGO(tau=2), {"schedule": schedule}, rounds=4, eval_every=1)
+    for present in ([0, 1, 2, 3], [0, 2, 3], [0, 2, 3], [0, 1, 2, 3]):
+        next(game.play())
+        assert game.latest.test.as_is.clients == game.latest.test.adapted.clients == present
+        assert game.evaluate().test.as_is.clients == present
 
 
 def test_a_round_where_nobody_is_there_changes_nothing():
@@ -138,6 +140,8 @@ def test_a_round_where_nobody_is_there_changes_nothing():
     before = {name: value.clone() for name, value in game.shared.items()}
     record = next(played)
     assert record["cohort"] == []
+    assert record["eval"]["train_loss"] is None
+    assert record["eval"]["existing"]["as_is"]["mean"] is None
     assert all(torch.equal(game.shared[name], value) for name, value in before.items())
 
 
@@ -151,8 +155,33 @@ def test_who_does_not_answer_was_sent_the_model_and_is_named():
     assert 20 < sum(len(record["cohort"]) for record in records) < 60
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+@pytest.mark.parametrize(
+    ("run", "drawn"),
+    [
+        ({"clients_per_round": 3}, lambda asked: 3),
+        ({"participation": "independent", "probability": 0.6}, lambda asked: 4 * 0.6),
+        ({"participation": "uniform", "clients_range": [1, 4]}, lambda asked: asked),
+    ],
+)
+def test_r_is_the_number_of_answers_that_was_to_be_expected(run, drawn, dropout):
+    """Of "fixed" and "independent" before anything is drawn, of "uniform" once the size of the cohort is."""
+    announced = []
+
+    class Listening(PFLEGO):
+        def plan(self, rnd):
+            announced.append(rnd.cohort_size)
+            return super().plan(rnd)
+
+    game = simulation(Listening(tau=2), {"dropout": dropout}, rounds=8, **run)
+    announced.clear()
+    asked = [len(record["cohort"] + record.get("silent", [])) for record in game.play()]
+    assert announced == pytest.approx([drawn(size) * (1 - dropout) for size in asked])
+
+
 def test_pflegos_gradient_stays_unbiased_when_clients_drop_out():
-    """Over every cohort of two of four and every set of answers, with its probability: the full gradient."""
+    """Over every cohort of two of four and every set of answers, with its probability: the full gradient, if r is as
+    the test above has it."""
     method, q, r = PFLEGO(tau=1, server="sgd", rho=0.1), 0.3, 2
     setup = ref.setup(method)
     shared = method.init_shared(setup.task)

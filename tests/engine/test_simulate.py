@@ -25,7 +25,7 @@ def test_records_and_costs():
         assert len(record["cohort"]) == 2
         assert "client-3" not in record["cohort"]  # the new user
         assert record["cost"]["bytes_down"] == 2 * theta
-        numbers = 3 if record["round"] == 1 else 2  # the loss, whether steps were undone; at first the smoothness
+        numbers = 5 if record["round"] == 1 else 2  # the loss, whether steps were undone; at first the gauge of rates
         assert record["cost"]["bytes_up"] == 2 * (theta + 4 * numbers)
         assert record["cost"]["body_forwards"] == record["cost"]["body_backwards"] == 2
     cost = run.summary["cost"]

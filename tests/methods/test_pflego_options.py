@@ -164,10 +164,58 @@ def test_the_server_is_told_of_undone_steps_and_of_bounds():
     L = sum(
         w * float(head_smoothness(setup.task, *features_of(setup, i))) for w, i in zip(weights, (0, 2), strict=True)
     )
-    undone, beta, rho = played.remarks
-    assert undone == "the head steps of 100% of the cohort raised the loss and were undone; lower beta"
-    assert beta.startswith(f"beta = 5000 is not below 2/L = {2 / L:.3g}")
-    assert rho.startswith(f"rho = 1000 is not below (2/L)(r/I) = {2 / L * 2 / 3:.3g}")
+    ending = f", the bound of convergence theory, for 100% of the cohort; 2/L = {2 / L:.3g} with its mean L"
+    assert played.remarks == [
+        "the head steps of 100% of the cohort raised the loss and were undone; lower beta",
+        f"beta = 5000.0 is not below 2/L{ending}",
+        f"rho = 1000 is not below (2/L)(r/I){ending}",
+    ]
+
+
+@pytest.mark.parametrize("server", ["sgd", "adam"])
+@pytest.mark.parametrize("head_step", ["algorithm1", "exact"])
+def test_a_rate_is_compared_with_each_clients_own_bound(head_step, server):
+    """The joint step on the head has the rate rho I/r, times alpha_i if it is exact, whatever the server does."""
+    plain = ref.setup(PFLEGO(tau=2), numbers())
+    L = [float(head_smoothness(plain.task, *features_of(plain, i))) for i in range(3)]
+    sizes = plain.federation.sizes()
+    factors = 3 / 2 * (sizes / sizes.sum() if head_step == "exact" else np.ones(3))
+    bounds = 2 / (np.array(L) * factors)
+    for client in range(3):
+        for times in (0.99, 1.01):
+            options = {"tau": 2, "beta": times * 2 / L[client], "rho": times * bounds[client]}
+            setup = ref.setup(PFLEGO(**options, server=server, head_step=head_step), numbers())
+            message, _ = setup.method.local_update(
+                setup.task,
+                setup.task.shared_body(),
+                setup.create(client),
+                setup.data(client, "train", 1),
+                ref.announced(setup, 2),
+            )
+            assert float(message["beta_steep"]) == float(message["rho_steep"]) == (times > 1)
+
+
+@pytest.mark.parametrize(
+    "options", [{"beta": "auto"}, {"beta": 1e6, "solver": "momentum"}, {"beta": 1e6, "solver": "adam"}]
+)
+def test_a_bound_of_plain_descent_is_not_applied_to_something_else(options):
+    setup = ref.setup(PFLEGO(tau=2, rho=1e-9, **options), numbers())
+    message, _ = setup.method.local_update(
+        setup.task, setup.task.shared_body(), setup.create(0), setup.data(0, "train", 1), ref.announced(setup, 2)
+    )
+    assert float(message["beta_steep"]) == float(message["rho_steep"]) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_client_whose_features_are_all_zero_is_heard(dtype):
+    """Without a bias its loss does not change at all; the rate that is drawn from it is finite."""
+    setup = ref.setup(PFLEGO(tau=3, beta="auto"), model=LogReg())
+    features, data = torch.zeros(6, 4, dtype=dtype), setup.data(0, "train", 1)
+    data = data._replace(y=torch.zeros(6, dtype=torch.int64), mask=torch.ones(6, dtype=torch.bool))
+    head = {"head.weight": torch.ones(2, 4, dtype=dtype)}
+    L = head_smoothness(setup.task, head, features, data)
+    assert 0 < float(L) < 1e-30
+    assert torch.isfinite(1 / L)
 
 
 def test_nothing_is_said_where_there_is_nothing_to_say():
@@ -251,5 +299,5 @@ def test_logistic_regression_is_all_head():
     assert setup.task.shared_body() == {}
     head, features, data = features_of(setup, 0)
     message, mine = setup.method.local_update(setup.task, {}, setup.create(0), data, ref.announced(setup, 1))
-    assert message.keys() == {"loss", "undone", "smoothness"}
+    assert message.keys() == {"loss", "undone", "smoothness", "beta_steep", "rho_steep"}
     assert setup.task.head_loss(mine, features, data) < setup.task.head_loss(head, features, data)

@@ -19,6 +19,7 @@ from coterie.engine.setup import Setup
 from coterie.engine.store import PersonalStore
 from coterie.evaluate import Evaluation, OnSplit, Scores, evaluate, statistics
 from coterie.method import Round, Tree
+from coterie.ragged import Index
 from coterie.tree import num_bytes
 
 Record = dict[str, Any]
@@ -64,10 +65,13 @@ class Simulation:
             yield record
 
     def evaluate(self) -> Evaluation:
-        """Of the clients that are there after the last round, and of new ones."""
+        """Of the clients that are there in the last round, and of new ones."""
+        return self._evaluate(self.population.present(max(1, len(self.history))))
+
+    def _evaluate(self, present: Index) -> Evaluation:
         existing, new = self._evaluated
-        present = set(self.population.present(max(1, len(self.history))).tolist())
-        existing = [i for i in existing if i in present]
+        there = set(present.tolist())
+        existing = [i for i in existing if i in there]
         return evaluate(self.engine, self.setup, self.shared, self.store, self.adapt_steps, existing, new)
 
     @cached_property
@@ -113,7 +117,7 @@ class Simulation:
                 "they are no random sample, so the weights of the others are biased"
             )
         if due:
-            self.latest = self.evaluate()
+            self.latest = self._evaluate(present)
             record["eval"] = self.measured(self.latest, Scores.of(played.scores))
         cost = played.cost + Cost(bytes_down=num_bytes(sent) * len(silent))
         return {**record, "cost": cost.as_dict()}

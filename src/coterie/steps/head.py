@@ -76,12 +76,15 @@ def head_smoothness(task: Task, head: Tree, features: Tensor, data: Data) -> Ten
     phi, share = _answers(task, features, data)
     if bias:
         phi = torch.cat([phi, torch.ones_like(phi[:1])])
-    v = (phi.abs() @ share[:, None]) + torch.finfo(phi.dtype).tiny
+    tiny = torch.finfo(phi.dtype).tiny
+    largest = phi.abs().amax().clamp(min=tiny)
+    phi = phi / largest  # whose squares neither overflow nor vanish
+    v = phi.abs() @ share[:, None]
     for _ in range(POWER):
-        v = v / v.norm()
+        v = v / v.norm().clamp(min=tiny)
         v = phi @ (share[:, None] * (phi.T @ v))
-    L: Tensor = task.objective.curvature(len(head[weight])) * v.norm()
-    return L.clamp(min=torch.finfo(phi.dtype).tiny)  # a head of one output has a loss that never changes
+    L: Tensor = task.objective.curvature(len(head[weight])) * largest**2 * v.norm()
+    return L.clamp(min=tiny)  # a head of one output has a loss that never changes
 
 
 def gauged(rnd: Round) -> bool:
@@ -89,24 +92,27 @@ def gauged(rnd: Round) -> bool:
     return rnd.index % GAUGED == 1
 
 
-def gauge(task: Task, head: Tree, features: Tensor, data: Data, rnd: Round) -> Tree:
-    """What a client adds to its message for that."""
+def gauge(task: Task, head: Tree, features: Tensor, data: Data, rnd: Round, **rates: float | Tensor) -> Tree:
+    """What a client adds to its message for that: the L of its loss over its head, and for each rate of a step on the
+    head 1 if it is not below 2/L."""
     if not (gauged(rnd) and task.head_is_linear):
         return {}
-    return {"smoothness": head_smoothness(task, head, features, data)}
+    L = head_smoothness(task, head, features, data)
+    return {"smoothness": L, **{f"{name}_steep": (rate * L >= 2).to(L.dtype) for name, rate in rates.items()}}
 
 
-def rate_remarks(update: Tree, rnd: Round, beta: float, rho: float) -> list[str]:
-    """On head steps that were undone, and on rates above the bounds beta < 2/L and rho < (2/L)(r/I); a rate of 0 is not
-    compared. L is the cohort's mean over heads, and that of everything together is no smaller."""
-    said, share = [], rnd.cohort_size / rnd.num_clients
-    if (undone := float(update["undone"] / update["weight"])) > 0:
+def rate_remarks(update: Tree, **steep: str) -> list[str]:
+    """On head steps that were undone, and on rates that are not below their bound, with what to say of each."""
+    mean = {name: float(value / update["weight"]) for name, value in update.items() if not value.ndim}
+    said = []
+    if (undone := mean["undone"]) > 0:
         said.append(f"the head steps of {undone:.0%} of the cohort raised the loss and were undone; lower beta")
-    if "smoothness" in update:
-        L = float(update["smoothness"] / update["weight"])
-        for name, rate, bound, formula in (("beta", beta, 2 / L, "2/L"), ("rho", rho, 2 / L * share, "(2/L)(r/I)")):
-            if rate >= bound:
-                said.append(f"{name} = {rate:g} is not below {formula} = {bound:.3g}, the bound of convergence theory")
+    for name, what in steep.items():
+        if share := mean.get(f"{name}_steep", 0.0):
+            said.append(
+                f"{what}, the bound of convergence theory, for {share:.0%} of the cohort; 2/L = "
+                f"{2 / mean['smoothness']:.3g} with its mean L"
+            )
     return said
 
 
