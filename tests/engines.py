@@ -1,6 +1,8 @@
 """Games for engines, and what it means that two engines play them alike."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -55,13 +57,29 @@ def model(kind: str) -> Model:
     return registry.load("models", "mlp" if kind == "numbers" else kind)(**options[kind])
 
 
-def game(method: str, kind: str = "mlp", dtype: str = "float64", batch: int = 0) -> Setup:
+def game(method: str, kind: str = "mlp", dtype: str = "float64", batch: int = 0, **chosen: Any) -> Setup:
     recipe = Recipe.parse({"run": {"seed": 3}, "engine": {"dtype": dtype, "kind": "loop"}, "method": {"name": method}})
     options = {"tau": min(STEPS, recipe.method.tau)} if hasattr(recipe.method, "tau") else {}
-    options |= {"batch_size": batch} if batch else {}
+    options |= chosen | ({"batch_size": batch} if batch else {})
     recipe = replace(recipe, method=replace(recipe.method, **options))
     clients = {"numbers": numbers, "sequences": sequences}.get(kind, lambda: ref.federation(SIZES, new=1))()
     return prepare(replace(recipe, model=model(kind)), clients).setup
+
+
+def named_options() -> Iterator[tuple[str, str, str]]:
+    """(method, field, value) for every word that a method's field takes, but its default."""
+    for method in METHODS:
+        cls = registry.load("methods", method)
+        for field in fields(cls):
+            for value in _words(get_type_hints(cls)[field.name]):
+                if value != field.default:
+                    yield method, field.name, value
+
+
+def _words(kind: Any) -> list[str]:
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [word for part in get_args(kind) for word in _words(part)]
 
 
 def numbers() -> Federation:

@@ -12,10 +12,12 @@ from coterie.engine.loop import Loop
 from coterie.engine.round import play_round
 from coterie.engine.setup import Setup
 from coterie.settings import Epochs, Length
-from engines import METHODS, SIZES, assert_equal, assert_same_rounds, game
+from engines import METHODS, SIZES, assert_equal, assert_same_rounds, game, named_options
 
 ENGINES = ["vmap", "fused"]
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
+BY_THEORY = ("1/L", "1/trace", "optimal", "newton")
+"""For linear models with a regularizer."""
 BY_EPOCHS = [name for name in METHODS if registry.load("methods", name).__annotations__.get("tau") == Length]
 
 
@@ -42,6 +44,13 @@ def test_unequal_clients_of_different_heads(method, name, dtype):
 def test_other_models(method, name, kind):
     setup = game(method, kind)
     assert_same_rounds(setup, engine(name, setup), [[0, 1, 2, 3, 4], [1, 3]], 1e-9)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize(("method", "field", "value"), [*named_options(), ("pflego", "tau", 1)])
+def test_every_option_that_has_a_name(method, field, value, name):
+    setup = game(method, "logreg", mu=0.1, **{field: value}) if value in BY_THEORY else game(method, **{field: value})
+    assert_same_rounds(setup, engine(name, setup), [[0, 1, 2, 3, 4, 5], [4, 1]], 1e-9)
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if hasattr(registry.load("methods", name), "batch_size")])
