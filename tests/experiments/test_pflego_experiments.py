@@ -4,7 +4,9 @@ import pytest
 
 from coterie import recipe as recipes
 from coterie import registry
+from coterie.experiments.comparison import Row
 from coterie.experiments.experiment import cells
+from coterie.experiments.measured import Figure, Measured
 from coterie.experiments.sheet import Sheet
 from coterie.methods import PFLEGO, FedAvg
 from coterie.methods.ditto import Ditto
@@ -160,7 +162,7 @@ def test_averaging_has_the_rate_of_the_exact_step():
     assert once.recipe.method == FedRep(tau=50, body_steps=1, beta=0.189, momentum=0.0)
     assert once.published is None
     sgd = the("pflego-averaging", aggregation="gradients-sgd", **at)
-    assert (sgd.recipe.method.server, sgd.recipe.method.rho) == ("sgd", 0.189)
+    assert sgd.recipe.method == PFLEGO(beta=0.189, rho=0.189, server="sgd", head_step="exact")
     adam = the("pflego-averaging", aggregation="gradients-adam", **at)
     assert adam.recipe == the("pflego-table1", method="pflego", **at).recipe
     assert tuple(adam.published) == (98.70, 0.21)
@@ -178,4 +180,21 @@ def test_the_fair_grid_moves_every_rate_of_a_client_and_leaves_the_rest():
     cell = the("pflego-fair", method="ditto", **at)
     assert cell.recipe.method == Ditto(tau=50, eta=0.03, beta=0.03, lam=0.5)
     assert cell.recipe.as_dict()["partition"]["validation"] == 0.1
+    assert cell.published is None  # it trains on nine tenths of what the published runs had
     assert the("pflego-fair", method="fedprox", **at).recipe.method == FedProx(tau=50, eta=0.03, mu=0.25)
+    assert the("pflego-fair", method="fedrecon", **at).recipe.method.beta == 0.03
+
+
+def test_of_the_fair_grid_validation_chooses():
+    def row(method, rate, validation, test):
+        at = {"data": "mnist", "degree": "high", "method": method, "rate": rate}
+        run = Measured(Figure(test, 0.1), None, None, Figure(validation, 0.1), 0.5, 1.0, 1.0)
+        return Row(at, "participants", None, None, [run], "")
+
+    rows = [row("fedavg", "0.007", 90, 99), row("fedavg", "0.03", 91, 95), row("pflego", "0.189", 92, 93)]
+    table = registry.load("experiments", "pflego-fair")().table(rows)
+    assert [line[:5] for line in table.lines] == [
+        ["mnist", "high", "fedavg", "0.03", "95.00 ± 0.10"],
+        ["mnist", "high", "pflego", "0.189", "93.00 ± 0.10"],
+    ]
+    assert table.notes[-1] == "The rate is the largest or the smallest of them in: mnist high fedavg."

@@ -7,7 +7,8 @@ import pytest
 from coterie.experiments.campaign import Campaign
 from coterie.experiments.comparison import Row
 from coterie.experiments.measured import Figure, Measured
-from coterie.experiments.scafflix_nets import ABLATIONS, RATES, Nets, best, counted
+from coterie.experiments.rates import best
+from coterie.experiments.scafflix_nets import ABLATIONS, RATES, Nets, counted
 from coterie.recipe import load
 
 HERE = Path("nowhere")
@@ -117,9 +118,9 @@ def test_the_rate_is_chosen_by_validation_and_not_by_test():
     assert [each.at["rate"] for each in best(rows)] == ["0.3"]
     unfinished = [row("flix", "1", "T", "0.1", None, 0.0), row("flix", "1", "T", "0.3", 90.0, 70.0)]
     assert [each.at["rate"] for each in best(unfinished)] == ["0.3"]
-    assert counted(unfinished).notes[1:] == ["Not all rates are measured yet in: d flix alpha=0.5 T."]
+    assert counted(unfinished).notes[1:] == ["Not all rates are measured yet in: d methods flix alpha=0.5 1 T."]
     assert len(best([*rows, row("flix", "1", "5T", "0.1", 1.0, 1.0)])) == 2
-    assert "largest or the smallest of them in: d flix alpha=0.5 T." in counted(rows).notes[-1]
+    assert "largest or the smallest of them in: d methods flix alpha=0.5 1 T." in counted(rows).notes[-1]
     middle = [*rows, row("flix", "1", "T", "1", 50.0, 99.0)]
     assert "of them" not in " ".join(counted(middle).notes[1:])
 

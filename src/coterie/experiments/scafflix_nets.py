@@ -14,6 +14,7 @@ from typing import Any
 from coterie.experiments.comparison import Row, Table, text
 from coterie.experiments.experiment import Experiment, Variant
 from coterie.experiments.measured import Figure
+from coterie.experiments.rates import best, remarks
 from coterie.recipe import Tables, load
 from coterie.report.units import DASH
 
@@ -132,7 +133,7 @@ def counted(rows: Sequence[Row]) -> Table:
     return Table(
         [*headings, "validation", "test", "published"],
         lines,
-        notes=[*NOTES, *claims(chosen), *_at_the_end(rows, chosen)],
+        notes=[*NOTES, *claims(chosen), *remarks(rows)],
     )
 
 
@@ -142,44 +143,6 @@ NOTES = (
     "multiples of it. Among a method's rates the one with the best validation accuracy is shown. Published figures "
     "are over all test examples together, and those of Scafflix count 1/p aggregations as one round.",
 )
-
-
-def best(rows: Sequence[Row]) -> list[Row]:
-    """Of the rows that differ in their rate alone, that which is best on validation examples."""
-    return [max(group, key=_validated) for group in _groups(rows).values()]
-
-
-def _groups(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault(_but_rate(row), []).append(row)
-    return found
-
-
-def _but_rate(row: Row) -> tuple[str, ...]:
-    return tuple(value for axis, value in row.at.items() if axis != "rate")
-
-
-def _at_the_end(rows: Sequence[Row], chosen: Sequence[Row]) -> list[str]:
-    """Who might do better with a rate that was not tried."""
-    groups = _groups(rows)
-    ends: list[str] = []
-    fewer: list[str] = []
-    for row in chosen:
-        others = groups[_but_rate(row)]
-        rates = [float(other.at["rate"]) for other in others]
-        name = " ".join(row.at[axis] for axis in ("data", "method", "setting", "rounds"))
-        if not all(other.runs for other in others):
-            fewer += [name] * bool(row.runs)
-        elif len(rates) > 1 and float(row.at["rate"]) in (min(rates), max(rates)):
-            ends.append(name)
-    told = ("The rate is the largest or the smallest of them in", ends), ("Not all rates are measured yet in", fewer)
-    return [f"{what}: {'; '.join(which)}." for what, which in told if which]
-
-
-def _validated(row: Row) -> float:
-    measured = row.measured
-    return measured.validation.mean if measured and measured.validation else -math.inf
 
 
 def claims(chosen: Sequence[Row]) -> list[str]:
