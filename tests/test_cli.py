@@ -11,7 +11,7 @@ import tomllib
 
 import pytest
 
-from coterie import cli, registry
+from coterie import __version__, cli, registry
 
 SMALL = ["run.rounds=4", "run.eval_every=2", "run.clients_per_round=3", "method.tau=2", "partition.clients=10"]
 
@@ -119,6 +119,42 @@ def test_listings_name_everything_that_is_registered(monkeypatch, capsys, comman
         assert registry.load(kind, name).__doc__.split("\n")[0].split()[0] in printed
 
 
+@pytest.mark.parametrize(
+    ("command", "name", "words"),
+    [
+        ("methods", "fedprox", ["FedAvg", "tau", "50", "batch_size", "Examples a step; 0 is all of the client's."]),
+        ("datasets", "folder", ['"y"', "The column of classes in tables.", "[height, width] that images are"]),
+        ("models", "mlp", ["hidden", "[200]"]),
+    ],
+)
+def test_one_is_shown_with_what_its_settings_are(monkeypatch, capsys, command, name, words):
+    assert coterie(monkeypatch, command, name) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{name}: ")
+    for word in words:
+        assert word in printed, word
+
+
+def test_one_that_is_not_there(monkeypatch, capsys):
+    assert coterie(monkeypatch, "methods", "pflgo") == 2
+    check_message(capsys, ["unknown method", "'pflego'"])
+
+
+def test_experiments_are_listed_unless_one_is_named(monkeypatch, tmp_path, capsys):
+    assert coterie(monkeypatch, "reproduce") == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in registry.names("experiments"))
+    assert "PFLEGO, Table 2: test accuracy on Omniglot." in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_and_version(monkeypatch, capsys):
+    assert coterie(monkeypatch, "--help") == 0
+    assert "Search a recipe's [sweep.space]; the best trial" in capsys.readouterr().out
+    assert coterie(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"coterie {__version__}\n"
+
+
 def test_recipes_are_listed(monkeypatch, capsys):
     assert coterie(monkeypatch, "recipes") == 0
     assert "digits-fedavg" in capsys.readouterr().out
@@ -129,10 +165,14 @@ BAD = {
     "unknown section": (["methd.tau=3"], ["methd", "'method'"]),
     "wrong type": (["method.tau=many"], ["method.tau", "many", "integer"]),
     "fraction of a step": (["method.tau=2.5"], ["method.tau", "2.5"]),
-    "r > I": (["run.clients_per_round=41"], ["run.clients_per_round", "40"]),
+    "r > I": (["run.clients_per_round=41"], ["run.clients_per_round", "40", "--set run.clients_per_round="]),
+    "no part of a run": (["sweep.x=1"], ["[sweep]", "no part of a run"]),
+    "no part of a run either": (["experiment.x=1"], ["[experiment]", "no part of a run"]),
     "K > classes": (["partition.classes_per_client=11"], ["partition.classes_per_client", "10"]),
     "tau < 1": (["method.tau=0"], ["method.tau", "greater than or equal to 1"]),
     "negative rate": (["method.beta=-0.1"], ["method.beta", "-0.1"]),
+    "rate beyond float32": (["method.rho=1e300"], ["method.rho", "1e+300", "less than or equal to"]),
+    "memory without end": (["engine.memory=inf"], ["engine.memory", "finite"]),
     "rate is nan": (["method.beta=nan"], ["method.beta", "finite"]),
     "unknown method": (["method.name=pflgo"], ["pflgo", "'pflego'", "centralised, ditto"]),
     "unknown data set": (["data.name=digit"], ["digit", "'digits'", "mnist"]),

@@ -1,10 +1,17 @@
 """The examples in the README and the guides run as they are printed, and what they refer to is there."""
 
 import itertools
+import json
 import re
+import shlex
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from coterie import cli
+from coterie.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -40,13 +47,31 @@ def test_the_guide_to_own_data_runs(play, capsys):
     assert len(examples(guide)[1].splitlines()) < 20
     left = play(guide)
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].startswith("4 clients and 1 new users, ")
+    assert printed[0].startswith("4 clients and 1 new user, ")
     existing, new = map(float, printed[1].split())
     assert existing > 0.95
     assert new > 0.7
     assert printed[3].startswith("R² 0.9")
     assert [printed[2], *printed[4:]] == ["('type 0', 'type 1')", "type 0", "(7, 8, 9)"]
     assert left["fed"].x.shape[1:] == (16, 16)
+
+
+def test_the_guide_to_own_data_runs_without_python(tmp_path, monkeypatch):
+    """The recipe and the command at its end, on the table that its first example writes."""
+    monkeypatch.chdir(tmp_path)
+    guide = ROOT / "docs" / "own-data.md"
+    exec(examples(guide)[0], {})
+    _, text = guide.read_text().split("## Without Python\n")
+    recipe, command = re.findall(r"(?:^    .*\n(?:\n(?=    ))?)+", text, re.MULTILINE)
+    federation = Recipe.parse(tomllib.loads(recipe)).federation()
+    assert (len(federation.existing), len(federation.new)) == (4, 1)
+    monkeypatch.setattr(sys, "argv", [*shlex.split(command.replace("\\\n", "")), "--out", "run"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 0
+    rounds = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
+    assert len(rounds) == 40  # of the recipe digits, which goes on where nothing is said
+    assert len(json.loads(rounds[-1])["cohort"]) == 4
 
 
 def test_the_guide_to_scafflix_runs(play, capsys):
@@ -90,10 +115,8 @@ def test_links_lead_somewhere(page):
 
 
 def test_commands_in_the_readme_exist():
-    from coterie.cli import app
-
-    commands = {command.name or command.callback.__name__ for command in app.registered_commands}
-    commands |= {group.name for group in app.registered_groups}
+    commands = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
+    commands |= {group.name for group in cli.app.registered_groups}
     text = (ROOT / "README.md").read_text()
     listings = {"methods", "datasets", "partitions", "models", "recipes"}
     assert {"run", "bench", "data", "reproduce", "sweep"} | listings == commands

@@ -178,6 +178,19 @@ def test_a_client_may_have_no_test_example() -> None:
     assert federation.data(1, "test", "local").y.tolist() == [1]
 
 
+def test_it_is_shown_without_anybodys_data() -> None:
+    federation = Federation.from_arrays({"anna": client([3, 7, 7], [7]), "bert": client([9], [])}, new=["bert"])
+    assert repr(federation) == str(federation) == "1 client and 1 new user, 4 train, 1 test examples, 3 classes"
+    assert str(three()) == "3 clients, 8 train, 6 test examples, 4 classes"
+
+
+def test_a_federation_is_itself_and_no_other() -> None:
+    one, other = three(), three()
+    assert one == one
+    assert one != other
+    assert len({one, other, one}) == 2
+
+
 # -- its fingerprint
 
 
@@ -223,12 +236,12 @@ def test_a_client_without_training_examples_is_named() -> None:
 
 
 def test_a_test_label_outside_the_clients_set_is_named_with_its_row() -> None:
-    with pytest.raises(UserError, match=r"client 'b': y_test row 1 has label .*3.*outside its set \[1, 2\]"):
+    with pytest.raises(UserError, match=r"client 'b': y_test row 1 has a label outside the client's set"):
         Federation.from_arrays({"a": client([3], [3]), "b": client([1, 2], [2, 3])})
 
 
 def test_a_training_label_outside_the_declared_set_is_named_with_its_row() -> None:
-    with pytest.raises(UserError, match=r"client 'a': y_train row 2 has label .*5"):
+    with pytest.raises(UserError, match=r"client 'a': y_train row 2 has a label outside"):
         Federation.from_arrays({"a": client([1, 2, 5], [1])}, classes={"a": [1, 2]})
 
 
@@ -250,7 +263,7 @@ def test_rows_of_another_shape_are_named_with_both_shapes(split: str) -> None:
 
 @pytest.mark.parametrize("bad", [0.5, np.nan, np.inf])
 def test_a_label_that_is_not_whole_is_named_with_its_row(bad: float) -> None:
-    with pytest.raises(UserError, match=rf"client 'a': y_train row 1 is {bad}, not a class label"):
+    with pytest.raises(UserError, match="client 'a': y_train row 1 is not a class label"):
         Federation.from_arrays({"a": client([0.0, bad, 1.0], [0.0])})
 
 
@@ -273,6 +286,11 @@ def test_an_unknown_new_user_is_named() -> None:
 def test_a_client_needs_pairs_of_arrays(arrays: Any) -> None:
     with pytest.raises(UserError, match=r"client 'a': expected two arrays \(x, y\), four arrays .* or six"):
         Federation.from_arrays({"a": arrays})
+
+
+def test_clients_come_by_their_names() -> None:
+    with pytest.raises(UserError, match=r"expected \{client: \(x, y\), \.\.\.\}, .* not list"):
+        Federation.from_arrays([(rows(1), [0])])  # type: ignore[arg-type]
 
 
 def test_nobody_is_not_a_federation() -> None:

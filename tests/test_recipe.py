@@ -1,12 +1,16 @@
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from coterie import recipe, registry
 from coterie.engine.sampler import Fixed, Independent, Uniform
 from coterie.errors import UserError
 from coterie.methods import PFLEGO, FedAvg
+from coterie.models.mlp import MLP
 from coterie.recipe import Recipe, read
 
 FILE = """
@@ -209,6 +213,78 @@ def test_a_change_needs_a_section_a_key_and_a_value(file: Path, change: str) -> 
         read(file, [change])
 
 
+@pytest.mark.parametrize(
+    ("change", "section", "key", "usual"),
+    [
+        ("method.tau=", "method", "tau", 50),
+        ("method.tau = ", "method", "tau", 50),
+        ("run.rounds=", "run", "rounds", 200),
+        ("engine.address=", "engine", "address", ""),
+    ],
+)
+def test_a_key_without_a_value_is_left_out(file: Path, change: str, section: str, key: str, usual: Any) -> None:
+    assert getattr(getattr(read(file, [change]), section), key) == usual
+    assert read(file, ["method.tau="]).method == PFLEGO(rho=0.5)
+
+
+def test_a_name_without_a_value_is_the_usual_one(file: Path) -> None:
+    file.write_text('[method]\nname = "fedavg"\neta = 0.5\n')
+    assert read(file, ["method.name="]).method == PFLEGO()
+
+
+def test_a_key_that_does_not_exist_cannot_be_left_out(file: Path) -> None:
+    with pytest.raises(UserError, match=r"unknown key method\.taau"):
+        read(file, ["method.taau="])
+
+
+@pytest.mark.parametrize("section", ["sweep", "experiment"])
+def test_what_is_no_part_of_a_run_cannot_be_changed_for_one(file: Path, section: str) -> None:
+    with pytest.raises(UserError, match=rf"'{section}\.x=1': \[{section}\] is no part of a run"):
+        read(file, [f"{section}.x=1"])
+
+
+# -- from Python
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PFLEGO(rho=-1), "rho = -1: input should be greater than or equal to 0"),
+        (lambda: PFLEGO(0), "tau = 0: input should be greater than or equal to 1"),
+        (lambda: PFLEGO(taau=3), "taau = 3: unexpected keyword argument"),
+        (lambda: MLP(hidden=[200, 0]), "hidden.1 = 0: input should be greater than or equal to 1"),
+        (lambda: replace(PFLEGO(), tau=0), "tau = 0: input should be greater than or equal to 1"),
+        (lambda: Fixed(), "r: field required"),
+    ],
+)
+def test_a_bad_setting_is_told_as_in_a_recipe(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("make", [lambda: Fixed(1, 2), lambda: Uniform(1, 2, low=1)])
+def test_too_many_values_are_not_dropped(make: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match="too many values, or one twice; it takes: "):
+        make()
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    method = PFLEGO(tau=np.int64(3), rho=np.float32(0.5), beta=np.float64(0.1))
+    assert method == PFLEGO(tau=3, rho=0.5, beta=0.1)
+    assert (type(method.tau), type(method.rho), type(method.beta)) == (int, float, float)
+    run = run_settings(rounds=np.int64(2), participation="uniform", clients_range=[np.int32(2), np.int64(5)])
+    assert run == run_settings(rounds=2, participation="uniform", clients_range=[2, 5])
+    tree = {"method": {"name": "scafflix", "alpha": {"a": np.float64(0.5)}}}
+    assert type(Recipe.parse(tree).method.alpha["a"]) is float
+
+
+@pytest.mark.parametrize("tau", [np.float64(2.5), np.float64(2), np.True_, True, np.int64(0), np.array([3])])
+def test_numbers_of_numpy_are_checked_as_others(tau: Any) -> None:
+    with pytest.raises(UserError, match=r"^tau = "):
+        PFLEGO(tau=tau)
+
+
 # -- what a user may get wrong
 
 
@@ -267,6 +343,7 @@ def test_an_option_of_another_method_is_unknown() -> None:
         ("method", "beta", -0.1),
         ("method", "rho", float("nan")),
         ("method", "rho", float("inf")),
+        ("method", "rho", 1e300),
         ("method", "rho", "0.1"),
         ("method", "server", "rmsprop"),
         ("model", "hidden", 200),
@@ -285,6 +362,9 @@ def test_an_option_of_another_method_is_unknown() -> None:
         ("run", "clients_range", [1]),
         ("run", "clients_range", [1, 2, 3]),
         ("eval", "adapt_steps", -1),
+        ("engine", "memory", 0.0),
+        ("engine", "memory", float("inf")),
+        ("engine", "memory", float("nan")),
         ("engine", "dtype", "float16"),
         ("engine", "device", "abacus"),
     ],

@@ -145,6 +145,21 @@ def test_equal_runs_have_equal_checkpoints(tmp_path):
     assert files(tmp_path / "one" / "checkpoint") == files(tmp_path / "two" / "checkpoint")
 
 
+def test_a_run_that_everyone_has_left_ends_with_a_table_of_nobody(tmp_path):
+    """And with the figures of its rounds; the columns are those of a run with clients."""
+    rng = np.random.default_rng(0)
+    arrays = {name: (rng.normal(size=(6, 4)), np.arange(6) % 2, np.zeros((1, 4)), [0]) for name in ("anna", "ben")}
+    federation = coterie.Federation.from_arrays(arrays)
+    gone = {"schedule": [{"round": 2, "leave": ["anna", "ben"]}]}
+    coterie.train(federation, rounds=2, out=tmp_path / "there")
+    coterie.train(federation, rounds=2, population=gone, out=tmp_path / "gone")
+    there, none = ((tmp_path / name / "clients.csv").read_text().splitlines() for name in ("there", "gone"))
+    assert len(there) == 3
+    assert none == there[:1]
+    assert json.loads((tmp_path / "gone" / "summary.json").read_text())["existing"]["as_is"]["mean"] is None
+    assert (tmp_path / "gone" / "report.html").exists()
+
+
 def test_one_folder_one_process(tmp_path):
     folder = tmp_path / "run"
     process = start_and_wait([*CHANGES, "--set", "run.rounds=500", "--out", folder], folder, 1)

@@ -1,5 +1,9 @@
 """The Python interface: everyone's model, a client never seen before, a run folder, and resuming."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -77,6 +81,16 @@ def test_personalize_refuses_what_does_not_fit(run, federation):
         shared.personalize(np.zeros((1, 64)), ["nine"])
 
 
+def test_tokens_of_a_new_client_must_be_known():
+    rng = np.random.default_rng(0)
+    clients = {name: (rng.integers(0, 5, (12, 6)), np.arange(12) % 2) for name in ("anna", "ben")}
+    net = nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(18, 2))
+    run = coterie.train(coterie.Federation.from_arrays(clients, tokens=True), model=net, head="2", rounds=1)
+    assert run.personalize(np.full((2, 6), 6), [0, 1]).classes == (0, 1)  # unseen, but the embedding has it
+    with pytest.raises(coterie.UserError, match=r"tokens from 3 to 7.*of the federation are from 0 to 4"):
+        run.personalize(np.array([[3] * 6, [3, 4, 5, 6, 6, 7]]), [0, 1])
+
+
 def test_a_shared_head_personalizes_over_all_classes(federation):
     run = coterie.train(federation, method=FedAvg(tau=5, eta=0.1), rounds=3)
     x, y, _, _ = three_friends()["carl"]
@@ -133,6 +147,112 @@ def test_settings_are_checked_as_in_a_recipe(federation):
         PFLEGO(tau=0)
     with pytest.raises(AttributeError):
         PFLEGO().tau = 3
+
+
+def test_further_settings_of_a_recipe(federation, tmp_path):
+    settings = {
+        "engine": {"kind": "loop", "memory": 0.5},
+        "aggregate": {"name": "mean"},
+        "run": {"rounds": 1},
+        "model": {"hidden": [7]},
+        "method": {"tau": 3},
+    }
+    run = coterie.train(federation, method="fedavg", engine="vmap", rounds=4, settings=settings, out=tmp_path / "run")
+    assert (run.summary["engine"], run.summary["rounds"], run.recipe.engine.memory) == ("loop", 1, 0.5)
+    assert run.shared["body.1.weight"].shape == (7, 64)
+    assert run.recipe.method == FedAvg(tau=3)
+    assert "memory = 0.5" in (tmp_path / "run" / "recipe.toml").read_text()
+
+
+def test_further_settings_go_with_a_model_and_a_method_of_your_own(federation):
+    settings = {"model": {"head_init": "uniform", "labels": "global"}, "method": {"tau": 3}}
+    options = {"method": PFLEGO(tau=2, beta=0.1), "rounds": 0, "settings": settings}
+    for model in (Net(), MLP(hidden=[7])):
+        run = coterie.train(federation, model=model, head="classifier", **options)
+        assert run.recipe.method == PFLEGO(tau=3, beta=0.1)
+        head = run.personal("anna")["head.weight" if isinstance(model, MLP) else "classifier.2.weight"]
+        assert head.shape[0] == 9
+        assert 0 <= head.min() < head.max() < 1
+    assert run.recipe.model == MLP(hidden=[7], head_init="uniform", labels="global")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"engine": {"worker": 2}}, r"unknown key engine\.worker \(did you mean 'workers'\?\)"),
+        ({"engine.workers": 2}, r"keys by section, .*not 'engine\.workers': 2.*: model, method, aggregate, run"),
+        ({"engine": 2}, "keys by section"),
+        ({"data": {"name": "digits"}}, "keys by section, .*not 'data'"),
+        ({"model": {"buffers": "avrage"}}, r"model\.buffers = 'avrage'"),
+        ({"model": {"hidden": [3]}}, r"unknown key model\.hidden"),
+        ({"model": {"init": "glorot-normal"}}, "would overwrite the weights"),
+        ({"method": {"tau": 0}}, r"method\.tau = 0"),
+    ],
+)
+def test_further_settings_are_checked(federation, settings, words):
+    with pytest.raises(coterie.UserError, match=words):
+        coterie.train(federation, model=Net(), head="classifier", method=PFLEGO(), rounds=1, settings=settings)
+
+
+def test_every_round_is_told(federation):
+    told = []
+    run = coterie.train(federation, method=PFLEGO(tau=2), rounds=3, eval_every=2, on_round=told.append)
+    assert told == run.history
+    assert [record["round"] for record in told] == [1, 2, 3]
+
+
+def test_a_run_is_shown_by_its_figures(federation):
+    run = coterie.train(federation, method=PFLEGO(tau=2), rounds=0)
+    for what, mean in (("as_is", 0.25), ("adapted", 0.98765)):
+        run.summary["existing"][what]["mean"] = mean
+    assert repr(run) == "<Run of pflego: 0 rounds, 4 clients, accuracy 25.00% as is, 98.77% adapted>"
+    run.summary["new"]["after"]["mean"] = 0.5
+    assert repr(run).endswith("adapted, 50.00% of new users after adaptation>")
+
+
+def test_volumes_are_trained():
+    """Convolutions over three axes, which have no channels-last form of images."""
+    rng = np.random.default_rng(0)
+    clients = {name: (rng.normal(size=(8, 1, 4, 4, 4)), np.arange(8) % 2) for name in ("anna", "ben")}
+    net = nn.Sequential(nn.Conv3d(1, 2, 3), nn.Flatten(), nn.Linear(16, 2))
+    for method in ("pflego", "fedavg"):
+        run = coterie.train(coterie.Federation.from_arrays(clients), model=net, head="2", method=method, rounds=1)
+        assert run.shared["0.weight"].shape == (2, 1, 3, 3, 3)
+
+
+def test_images_lie_channels_last():
+    clients = {"anna": (np.ones((4, 2, 4, 4)), np.arange(4) % 2)}
+    net = nn.Sequential(nn.Conv2d(2, 2, 3), nn.Flatten(), nn.Linear(8, 2))
+    run = coterie.train(coterie.Federation.from_arrays(clients), model=net, head="2", rounds=0)
+    assert run.shared["0.weight"].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_nothing_is_loaded_before_it_is_asked_for():
+    """The command line starts in a tenth of the time without PyTorch, whose threads must be told first how to wait."""
+    program = """
+import json, os, sys
+import coterie, coterie.cli
+told = {"early": "torch" in sys.modules, "waits": os.environ["GOMP_SPINCOUNT"], "dir": dir(coterie)}
+try:
+    coterie.trian
+except AttributeError as error:
+    told["missing"] = str(error)
+from coterie import Federation, Recipe, Run, UserError, methods, train
+from coterie.training import train as same
+told |= {"late": "torch" in sys.modules, "same": train is same is coterie.train}
+told["method"] = coterie.methods.PFLEGO.__name__
+print(json.dumps(told))
+"""
+    told = json.loads(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
+    assert set(coterie.__all__) <= set(told.pop("dir"))
+    assert told == {
+        "early": False,
+        "waits": "20000",
+        "missing": "module 'coterie' has no attribute 'trian'",
+        "late": True,
+        "same": True,
+        "method": "PFLEGO",
+    }
 
 
 def test_dtype(federation):

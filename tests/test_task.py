@@ -1,4 +1,5 @@
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from torch.func import grad
 from torch.nn.functional import cross_entropy
 
 from coterie.errors import UserError
+from coterie.models.own import Own
 from coterie.task import Data, Task
 from coterie.tree import Tree, pick
 
@@ -48,6 +50,13 @@ def normalized() -> nn.Module:
 NETS = [(Nested, "outer.fc"), (in_sequential, "2"), (deep_head, "head"), (normalized, "head"), (in_sequential, "")]
 nets = pytest.mark.parametrize(("build", "head"), NETS, ids=["nested", "sequential", "deep head", "norm", "no head"])
 example = torch.ones(1, 3, dtype=torch.float64)
+
+
+def test_a_task_does_not_keep_the_pool_that_its_example_is_from():
+    """Tasks of one process outlive their runs, in the memory of what they cost."""
+    pool = torch.ones(1000, 3, dtype=torch.float64)
+    task = Task(made(Nested), "outer.fc", pool[:1])
+    assert task._example.untyped_storage().nbytes() == 3 * 8
 
 
 def made(build: type[nn.Module], seed: int = 0) -> nn.Module:
@@ -227,7 +236,7 @@ def test_a_head_is_drawn_as_torch_draws_a_linear_layer() -> None:
 def test_a_model_without_a_head_has_no_new_one() -> None:
     task = Task(made(in_sequential), "", example)
     assert task.head == ()
-    with pytest.raises(UserError, match=r"no head.*model\.head"):
+    with pytest.raises(UserError, match=r"no head.*coterie\.train\(\.\.\., head=\.\.\.\).*a recipe names all have one"):
         task.new_head(3, 0)
 
 
@@ -348,6 +357,98 @@ def test_a_head_without_a_linear_layer_is_refused() -> None:
         Task(nn.Sequential(nn.Linear(3, 4), nn.Tanh()).double(), "1", example)
 
 
+class Tied(nn.Module):
+    """A network for tokens whose last layer has the weights of the embedding."""
+
+    def __init__(self, tie: str) -> None:
+        super().__init__()
+        self.words, self.middle, self.head = nn.Embedding(6, 4), nn.Linear(4, 4), nn.Linear(4, 6, bias=False)
+        if tie == "head":
+            self.head.weight = self.words.weight
+        elif tie == "body":
+            self.again = nn.Linear(4, 4)
+            self.again.weight = self.middle.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = torch.tanh(self.middle(self.words(x)))
+        if hasattr(self, "again"):
+            features = torch.tanh(self.again(features))
+        outputs: Tensor = self.head(features)
+        return outputs
+
+
+WORDS = torch.tensor([[0, 5, 2]])
+
+
+def build_own(net: nn.Module, head: str) -> nn.Module:
+    return Own(net=net, head_name=head).build((3,), 6)
+
+
+@pytest.mark.parametrize("made_by", [lambda net, head: Task(net, head, WORDS), build_own])
+def test_a_head_tied_to_the_body_is_refused(made_by: Callable[[nn.Module, str], object]) -> None:
+    with pytest.raises(UserError, match=r'head\.weight of the head is tied to words\.weight of the body.*head=""'):
+        made_by(Tied("head"), "head")
+    made_by(Tied("head"), "")
+    made_by(Tied("body"), "head")
+
+
+@pytest.mark.parametrize(("tie", "head"), [("body", "head"), ("head", "")])
+def test_weights_tied_inside_the_body_stay_one(tie: str, head: str) -> None:
+    torch.manual_seed(0)
+    net = Tied(tie).double()
+    task = Task(net, head, WORDS)
+    examples = Data(WORDS, WORDS, torch.tensor([True]), torch.ones(6, dtype=torch.bool), torch.tensor(0))
+    cross_entropy(net(WORDS).flatten(0, 1), WORDS.flatten()).backward()
+    expected = {name: value.grad for name, value in net.named_parameters()}
+    assert len(expected) == len(net.state_dict()) - 1
+    gradient, _ = grad(task.loss, has_aux=True)(task.initial, examples)
+    torch.testing.assert_close(gradient, expected, **CLOSE)
+
+
+# -- models that do not fit
+
+
+class Returns(nn.Module):
+    def __init__(self, what: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self.head, self.what = nn.Linear(3, 4), what
+
+    def forward(self, x: Tensor) -> object:
+        return self.what(self.head(x))
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (lambda y: (y, None), "not a tuple"),
+        (lambda y: {"logits": y}, "not a dict"),
+        (lambda y: y[:, 0], r"not one \(1,\)"),
+        (lambda y: y.mean(), r"not one \(\)"),
+    ],
+)
+def test_a_model_must_return_one_tensor(what: Callable[[Tensor], object], words: str) -> None:
+    with pytest.raises(UserError, match=rf"must return one tensor \(N, \.\.\., outputs\), {words}"):
+        Task(Returns(what), "head", torch.ones(1, 3))
+
+
+def test_tokens_that_came_as_numbers_are_suspected() -> None:
+    net = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5))
+    hint = "if these are tokens, say tokens=True"
+    with pytest.raises(UserError, match=rf"type torch\.float32: .*{hint}"):
+        Task(net, "1", torch.ones(1, 4))
+    for other, x in ((net, torch.full((1, 4), 5)), (nn.Sequential(nn.Tanh(), nn.Linear(3, 5)), torch.ones(1, 4))):
+        with pytest.raises(UserError, match="does not take inputs of shape 4") as raised:
+            Task(other, "1", x)
+        assert hint not in str(raised.value)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_recurrent_network_is_its_head_applied_to_the_rest(seed: int) -> None:
+    """Though it rounds otherwise where PyTorch keeps a tape."""
+    torch.manual_seed(seed)
+    assert Task(Recurrent(), "head", torch.ones(1, 6, 4)).num_outputs == 3
+
+
 # -- a plain module
 
 
@@ -454,6 +555,49 @@ def test_it_is_found_out_whether_a_pass_is_random_and_whether_it_mixes(
     torch.manual_seed(0)
     task = Task(nn.Sequential(*layers, nn.Linear(6, 2)), str(len(layers)), first)
     assert (task.is_random, task.mixes_examples) == (is_random, mixes)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.head(self.lstm(x)[0][:, -1])
+        return outputs
+
+
+class Branches(nn.Module):
+    """The values decide what is done: of inputs, or of a weight, in training or in evaluation only."""
+
+    def __init__(self, on: str, training: bool) -> None:
+        super().__init__()
+        self.body, self.head, self.on, self.when = nn.Linear(4, 5), nn.Linear(5, 3), on, training
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training == self.when and (x if self.on == "inputs" else self.body.weight).sum() > 0:
+            x = -x
+        outputs: Tensor = self.head(self.body(x))
+        return outputs
+
+
+@pytest.mark.parametrize(
+    ("net", "head", "runs"),
+    [
+        (nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)), "2", True),
+        (nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), "2", True),
+        (nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 1), nn.Flatten(), nn.Linear(8, 3)), "3", True),
+        (nn.Linear(4, 3), "", True),
+        (nn.Sequential(nn.Unflatten(1, (1, 4)), Recurrent()), "1.head", False),
+        *((Branches(on, training), "head", False) for on in ("inputs", "weight") for training in (True, False)),
+    ],
+)
+def test_it_is_found_out_whether_clients_can_be_computed_at_once(net: nn.Module, head: str, runs: bool) -> None:
+    task = Task(net, head, torch.ones(1, 4))
+    before, state = {name: value.clone() for name, value in task.initial.items()}, torch.get_rng_state()
+    assert task.runs_batched is runs
+    torch.testing.assert_close(task.initial, before, **EXACT)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_convolutions_are_seen() -> None:

@@ -8,9 +8,17 @@ from coterie.errors import UserError
 
 
 def find_head(model: nn.Module, head: str) -> nn.Module:
-    """The submodule of that name."""
+    """The submodule of that name, which must have its parameters to itself."""
     if head not in (names := [name for name, _ in model.named_modules() if name]):
         raise UserError(f"the model has no submodule {head!r} to be its head; it has: {', '.join(names)}")
+    everything = list(model.named_parameters(remove_duplicate=False))
+    of_head = {value: name for name, value in everything if name.startswith(f"{head}.")}
+    for name, value in everything:
+        if value in of_head and not name.startswith(f"{head}."):
+            raise UserError(
+                f"{of_head[value]} of the head is tied to {name} of the body, and a head is drawn, sized and trained "
+                'on its own: give it a parameter of its own, or let all of the model be body with head=""'
+            )
     return model.get_submodule(head)
 
 

@@ -17,6 +17,7 @@ from coterie.graph import Graph, Graphs
 from coterie.method import Data, Labels
 from coterie.objective import Classification, Objective, Regression
 from coterie.ragged import Index, Ragged
+from coterie.report.document import people
 
 __all__ = ["Assignment", "Choices", "Examples", "Federation", "Groups", "Index", "Ragged"]
 
@@ -97,7 +98,7 @@ class Assignment(NamedTuple):
     """Rows of the train set that are kept for choosing between models; no client's are also in its `train`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Federation:
     """Clients are numbered by their place in `ids`; labels are numbered by their place in `labels`."""
 
@@ -202,11 +203,11 @@ class Federation:
             raise UserError(f"some inputs are too large for {dtype}; scale them, or use float64")
         return replace(self, x=x, y=self.y.to(device, dtype if self.y.is_floating_point() else None))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        """How much of what, and nobody's data: it may end in a log."""
         examples = ", ".join(f"{rows.lengths().sum():,} {split}" for split, rows in self.splits.items())
-        return f"{len(self.existing):,} clients and {len(self.new):,} new users, {examples} examples, " + (
-            f"{len(self.labels)} classes" if self.labels else "numbers to predict"
-        )
+        asked = f"{len(self.labels)} classes" if self.labels else "numbers to predict"
+        return f"{people(len(self.existing), len(self.new))}, {examples} examples, {asked}"
 
     @cached_property
     def objective(self) -> Objective:

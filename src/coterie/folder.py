@@ -16,6 +16,20 @@ from coterie.errors import UserError
 
 Record = dict[str, Any]
 
+COLUMNS = (
+    "client",
+    "role",
+    "classes",
+    "train_examples",
+    "test_examples",
+    "visits",
+    "accuracy",
+    "restricted",
+    "adapted",
+    "adapted_restricted",
+)
+"""Of clients.csv, even where everyone has left."""
+
 
 class RunFolder:
     """Held by one process at a time. Nothing that existed is overwritten but a run's own files by the same run."""
@@ -78,7 +92,7 @@ class RunFolder:
         """Drop what came after the round that a run resumes at, a half-written line among it."""
         lines = self.rounds.read_text().splitlines()[:index] if self.rounds.exists() else []
         if len(lines) < index:
-            raise UserError(f"{self.rounds} has {len(lines)} rounds, the checkpoint {index}; the folder is damaged")
+            raise UserError(f"{self.rounds} ends before round {index}, the checkpoint's; the folder is damaged")
         try:
             history = [json.loads(line) for line in lines]
         except json.JSONDecodeError as error:
@@ -88,7 +102,7 @@ class RunFolder:
 
     def finish(self, summary: dict[str, Any], clients: list[Record], page: str) -> None:
         rows = io.StringIO()
-        writer = csv.DictWriter(rows, list(clients[0]), lineterminator="\n")
+        writer = csv.DictWriter(rows, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(clients)
         write_atomically(self.path / "clients.csv", rows.getvalue().encode())

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from coterie import registry, streams
 from coterie.aggregate.rule import Rule
 from coterie.data.dataset import Dataset
 from coterie.engine.population import PopulationSettings
 from coterie.engine.sampler import Fixed, Independent, Participation, Uniform
-from coterie.engine.vmap import Gigabytes
 from coterie.errors import UserError
 from coterie.federation import Examples, Federation
-from coterie.method import Count, Length, Method, Size, settings
+from coterie.method import Method
 from coterie.models.model import Model
 from coterie.partition.partition import Partition
+from coterie.settings import Count, Gigabytes, Length, Size, settings
 
 T = TypeVar("T")
 
@@ -80,9 +80,12 @@ class EngineSettings:
 
 Tables = dict[str, dict[str, Any]]
 """Some sections of a recipe, and in each of them some keys."""
+ABSENT = object()
+"""In the place of a value: as if the key were not there."""
 
 PLAIN = {"run": RunSettings, "population": PopulationSettings, "eval": EvalSettings, "engine": EngineSettings}
 NAMED = {"data": "data", "partition": "partition", "model": "models", "method": "methods", "aggregate": "aggregate"}
+NO_PART_OF_A_RUN = ("experiment", "sweep")
 OF_DATA = ("partition", "model")
 USUAL = {"partition": "classes", "model": "mlp", "method": "pflego", "aggregate": "mean"}
 
@@ -103,9 +106,9 @@ class Recipe:
 
     @classmethod
     def parse(cls, tree: Mapping[str, Any]) -> "Recipe":
-        """From nested tables, every key checked. [experiment] and [sweep] are no part of a run."""
+        """From nested tables, every key checked."""
         for section, table in tree.items():
-            sections = [*NAMED, *PLAIN, "experiment", "sweep"]
+            sections = [*NAMED, *PLAIN, *NO_PART_OF_A_RUN]
             if section not in sections:
                 raise UserError(
                     f"unknown section [{section}]{registry.nearest(section, sections)}; there is: {', '.join(sections)}"
@@ -118,7 +121,7 @@ class Recipe:
                 continue
             options = dict(tree.get(section, {}))
             usual = getattr(parts.get("data"), f"usual_{section}", USUAL.get(section))
-            name = options.pop("name", usual)
+            name = usual if (given := options.pop("name", ABSENT)) is ABSENT else given
             if not isinstance(name, str):
                 raise UserError(f"{section}.name must be one of: {', '.join(registry.names(kind))}")
             parts[section] = make(registry.load(kind, name), section, options)
@@ -154,7 +157,7 @@ class Recipe:
 
 def read(source: str | Path | Mapping[str, Any], changes: Sequence[str] = ()) -> Recipe:
     """From a TOML file, the name of a recipe that comes with Coterie, or nested tables, with `section.key=value`
-    changes on top."""
+    changes on top; without a value, the key is left out."""
     tree = dict(source) if isinstance(source, Mapping) else load(source)
     tables: Tables = {}
     for change in changes:
@@ -162,6 +165,8 @@ def read(source: str | Path | Mapping[str, Any], changes: Sequence[str] = ()) ->
         section, dot, key = path.strip().partition(".")
         if not (equals and dot and key):
             raise UserError(f"--set {change!r} is not of the form section.key=value")
+        if section in NO_PART_OF_A_RUN:
+            raise UserError(f"--set {change!r}: [{section}] is no part of a run; leave it away")
         tables.setdefault(section, {})[key] = _value(text.strip())
     if "experiment" in tree:
         from coterie.experiments.sheet import Sheet  # which is made of recipes
@@ -224,25 +229,14 @@ def make(cls: type[T], section: str, options: Mapping[str, Any]) -> T:
             takes = f"[{section}] takes: {', '.join(known)}" if known else f"[{section}] takes no keys but name"
             raise UserError(f"unknown key {section}.{key}{registry.nearest(key, known)}; {takes}")
     try:
-        return cls(**options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join([section, *_place(first["loc"], options)])
-        raise UserError(f"{place} = {first['input']!r}: {first['msg'].lower()}") from None
-
-
-def _place(loc: Sequence[str | int], options: Any) -> list[str]:
-    """The keys on the way to a value; pydantic also names the types that it tried."""
-    found = []
-    for part in loc:
-        inside = range(len(options)) if isinstance(options, list) else options if isinstance(options, dict) else ()
-        if part in inside:
-            found.append(str(part))
-            options = options[part]
-    return found
+        return cls(**{key: value for key, value in options.items() if value is not ABSENT})
+    except UserError as error:
+        raise UserError(f"{section}.{error}") from None
 
 
 def _value(text: str) -> Any:
+    if not text:
+        return ABSENT
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import sys
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -133,8 +134,8 @@ def load(kind: str, name: str) -> Any:
 
 def name_of(kind: str, component: object) -> str:
     """The name a component is registered under, or its class's name when it is the caller's own."""
-    own = f"{type(component).__module__}:{type(component).__qualname__}"
-    return next((name for name, target in _targets(kind).items() if target == own), type(component).__qualname__)
+    own = type(component)
+    return next((name for name, target in _targets(kind).items() if _loaded(target) is own), own.__qualname__)
 
 
 def nearest(word: str, choices: Any) -> str:
@@ -156,6 +157,12 @@ _SINGULAR = {
 
 def _targets(kind: str) -> dict[str, str]:
     return {**_third_party(kind), **BUILT_IN[kind]}
+
+
+def _loaded(target: str) -> object:
+    """What an entry point stands for, which may live elsewhere; None before its module is imported."""
+    module, _, attribute = target.partition(":")
+    return getattr(sys.modules.get(module), attribute, None)
 
 
 @cache  # looking through all that is installed takes 9 ms

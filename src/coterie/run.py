@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import nn
+from torch import Tensor, nn
 
 from coterie import registry, streams
 from coterie.engine.simulate import Record, Simulation
@@ -16,6 +16,7 @@ from coterie.evaluate import Scores
 from coterie.federation import Federation
 from coterie.method import Client, Tree
 from coterie.recipe import Recipe
+from coterie.report.document import people, things
 from coterie.settings import length
 from coterie.summary import protocol, totals, which, with_last10
 
@@ -31,6 +32,17 @@ class Run:
         self._setup = simulation.setup
         self._evaluation = simulation.latest or simulation.evaluate()
         self.summary = self._summary()
+
+    def __repr__(self) -> str:
+        summary, federation = self.summary, self.federation
+        figures = {
+            "as is": summary["existing"]["as_is"]["mean"],
+            "adapted": summary["existing"]["adapted"]["mean"],
+            "of new users after adaptation": summary["new"]["after"]["mean"],
+        }
+        told = ", ".join(f"{mean:.2%} {what}" for what, mean in figures.items() if mean is not None)
+        size = f"{things(summary['rounds'], 'round')}, {people(len(federation.existing), len(federation.new))}"
+        return f"<Run of {summary['method']}: {size}, {summary['score']} {told or 'not measured'}>"
 
     @property
     def federation(self) -> Federation:
@@ -78,6 +90,8 @@ class Run:
         width = setup.task.num_outputs if setup.shares_head else max(1, len(classes))
         if len(classes) > width:
             raise UserError(f"{len(classes)} classes do not fit the shared head of {width} outputs")
+        if tokens:
+            self._check_tokens(data.x)
         client = Client("new", width, streams.key(setup.seed, "personal", 0, "new"))
         personal = setup.method.init_personal(setup.task, client)
         steps = self._simulation.adapt_steps if steps is None else length(steps)
@@ -140,6 +154,18 @@ class Run:
         unused = self._setup.task.num_outputs - len(classes) if self._setup.shares_head else 0
         module.classes = (*classes, *[None] * unused)  # type: ignore[assignment]
         return module
+
+    def _check_tokens(self, x: Tensor) -> None:
+        task = self._setup.task
+        try:
+            with torch.no_grad():
+                task.outputs(task.initial, x)
+        except IndexError:
+            known = self.federation.x
+            raise UserError(
+                f"x has tokens from {x.min()} to {x.max()}, and the model does not know all of them; those of the "
+                f"federation are from {known.min()} to {known.max()}"
+            ) from None
 
     def _index(self, client: str) -> int:
         ids, client = self.federation.ids, str(client)

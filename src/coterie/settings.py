@@ -1,9 +1,13 @@
 """How anything that a recipe can name is declared."""
 
+import dataclasses
 import re
-from typing import Annotated, TypeVar, dataclass_transform
+from collections.abc import Mapping, Sequence
+from functools import wraps
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
-from pydantic import AfterValidator, ConfigDict, Field
+import numpy as np
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
@@ -41,13 +45,60 @@ def _some(given: int | str) -> int | str:
 Count = Annotated[int, Field(ge=1)]
 Length = Annotated[int | str, AfterValidator(_some)]
 Size = Annotated[int, Field(ge=0)]
-Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=0, le=1e38, allow_inf_nan=False)]
+"""What float32 can hold: PyTorch multiplies by nothing larger."""
 Share = Annotated[float, Field(ge=0, lt=1)]
+Gigabytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True)
 
 
 @dataclass_transform(frozen_default=True)
 def settings(cls: type[T]) -> type[T]:
-    """Decorator: a frozen dataclass whose fields are checked when it is made."""
-    return dataclass(frozen=True, config=_CONFIG)(cls)  # type: ignore[return-value]
+    """Decorator: a frozen dataclass whose fields are checked when it is made. UserError says what is wrong with one."""
+    made: Any = dataclass(frozen=True, config=_CONFIG)(cls)
+    names, check = [field.name for field in dataclasses.fields(made) if not field.kw_only], made.__init__
+
+    @wraps(check)
+    def init(self: Any, *given: Any, **named: Any) -> None:
+        options = dict(zip(names, given, strict=False)) | named
+        if len(options) < len(given) + len(named):
+            raise TypeError(f"{cls.__name__} got too many values, or one twice; it takes: {', '.join(names)}")
+        try:
+            check(self, **_plain(options))
+        except ValidationError as error:
+            raise UserError(_complaint(error, options)) from None
+
+    made.__init__ = init
+    return made  # type: ignore[no-any-return]
+
+
+def _plain(value: Any) -> Any:
+    """With Python's own numbers in the place of NumPy's, which are no numbers where types are checked strictly."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return value
+
+
+def _complaint(error: ValidationError, options: Mapping[str, Any]) -> str:
+    """The first one, with the keys that lead to the value."""
+    first = error.errors()[0]
+    message = first["msg"].lower()
+    if not (place := _place(first["loc"], options)):
+        return f"{first['loc'][0]}: {message}"
+    return f"{'.'.join(place)} = {first['input']!r}: {message}"
+
+
+def _place(loc: Sequence[str | int], options: Any) -> list[str]:
+    """The keys on the way to a value; pydantic also names the types that it tried."""
+    found = []
+    for part in loc:
+        inside = range(len(options)) if isinstance(options, list) else options if isinstance(options, dict) else ()
+        if part in inside:
+            found.append(str(part))
+            options = options[part]
+    return found

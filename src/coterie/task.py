@@ -5,13 +5,14 @@ its outputs (N, T, K).
 """
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vjp
+from torch.func import functional_call, grad, vjp, vmap
 
 from coterie.counting import CountBytes
 from coterie.cut import cut, last_linear
@@ -22,7 +23,7 @@ from coterie.heads import HeadInit as HeadInit
 from coterie.heads import Heads
 from coterie.objective import Classification, Objective
 from coterie.streams import torch_seeded
-from coterie.tree import Tree, pick
+from coterie.tree import Tree, pick, stack
 
 BufferPolicy = Literal["average", "local"]
 Inputs = Any
@@ -85,7 +86,7 @@ class Task:
         self.norm = tuple(name for name in self.initial if name.rpartition(".")[0] in norms)  # buffers and all
         self.local_buffers = self.buffers if buffers == "local" else ()
         self._heads = Heads(self._head, self._prefix, head_init)
-        self._example = example[:1]
+        self._example = example[:1].clone()  # not the pool that it is a row of
         self.objective = objective
         self.is_graph = is_graph
         self._check_cut(model.eval(), head)
@@ -110,7 +111,10 @@ class Task:
     def new_head(self, num_outputs: int, seed: int) -> Tree:
         """A freshly drawn head with so many outputs: W_i."""
         if self._last is None:
-            raise UserError("this model has no head, and the method needs one; name it with model.head")
+            raise UserError(
+                "this model has no head, and the method needs one: coterie.train(..., head=...) names that of an "
+                "nn.Module, and the models that a recipe names all have one"
+            )
         return pick(self._heads.draw(num_outputs, seed), self.head)
 
     # -- the model
@@ -177,6 +181,24 @@ class Task:
         unlike = (self._example == 0).to(self._example.dtype)
         one, other = (self._probe(self._batch(1, second)) for second in (self._example, unlike))
         return not torch.equal(one, other)
+
+    @cached_property
+    def runs_batched(self) -> bool:
+        """Whether torch.func.vmap can do it for two clients at once: a step of training, and an evaluation."""
+        params, data = self._costed(self.num_outputs)
+
+        def both(params: Tree, data: Data) -> tuple[Tree, Tensor]:
+            trained = pick(params, self.body + self.head)
+            g, _ = grad(lambda w: self.loss({**params, **w}, data), has_aux=True)(trained)
+            return g, self.outputs(params, data.x)
+
+        try:
+            with torch_seeded(0), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that it is slow
+                vmap(both)(stack([params, params]), Data(*(torch.stack([part, part]) for part in data)))
+        except RuntimeError:
+            return False
+        return True
 
     @cached_property
     def has_convolutions(self) -> bool:
@@ -247,9 +269,18 @@ class Task:
         except (AttributeError, IndexError, RuntimeError, TypeError) as error:
             shape = "x".join(map(str, self._example.shape[1:]))
             kind = "graphs with nodes" if self.is_graph else "inputs"
+            embeds = any(isinstance(part, nn.Embedding) for part in model.modules())
+            tokens = "; if these are tokens, say tokens=True" if embeds and self._example.is_floating_point() else ""
             raise UserError(
-                f"the model does not take {kind} of shape {shape} and type {self._example.dtype}: {error}"
+                f"the model does not take {kind} of shape {shape} and type {self._example.dtype}: {error}{tokens}"
             ) from None
+        if not isinstance(outputs, Tensor) or outputs.ndim < 2:
+            what = f"one {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
+            raise UserError(
+                f"the model must return one tensor (N, ..., outputs), not {what}; wrap it in a module that does"
+            )
         self.num_outputs: int = outputs.shape[-1]
-        if not torch.equal(outputs, self.outputs(self.initial, self._batch(1))):
+        with torch.no_grad():  # an LSTM rounds otherwise with a tape
+            same = torch.equal(outputs, self.outputs(self.initial, self._batch(1)))
+        if not same:
             raise UserError(f"the model's output is not its head {head!r} applied to the rest; name its last layer")

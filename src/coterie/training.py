@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +25,15 @@ from coterie.method import Method, Round, Task
 from coterie.models.init import draw
 from coterie.models.model import Model
 from coterie.models.own import Own
-from coterie.recipe import EngineSettings, Recipe
+from coterie.recipe import NAMED, PLAIN, EngineSettings, Recipe, Tables, changed, make
 from coterie.report.page import page
 from coterie.run import Run
 from coterie.settings import length
 from coterie.tree import digest, like
 
 logger = logging.getLogger("coterie")
+
+T = TypeVar("T")
 
 
 def train(
@@ -55,13 +57,19 @@ def train(
     engine: str = "auto",
     dtype: str = "float32",
     device: str = "auto",
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    on_round: Callable[[Record], object] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
 ) -> Run:
     """Train on a federation. The arguments are a recipe's keys; `head` names the head of an `nn.Module` of your own.
 
+    `settings` has further keys of a recipe by section, like {"engine": {"workers": 2}, "model": {"head_init":
+    "uniform"}}. They go with a model and a method of your own, too, and win over the other arguments. `on_round` is
+    called after each round with its record, as in `Run.history`.
     With `out` the run folder is written there; with `resume` too, the run in that folder goes on.
     """
+    tables = _tables(settings or {})
     if isinstance(model, nn.Module):
         model = Own(net=model, head_name=head)
     if not isinstance(model, str | Model):
@@ -87,12 +95,13 @@ def train(
         "eval": {"adapt_steps": adapt_steps, "clients": eval_clients},
         "engine": {"kind": engine, "dtype": dtype, "device": device},
     }
-    recipe = Recipe.parse(tree)
+    own: dict[str, Any] = {}
     if isinstance(model, Model):
-        recipe = replace(recipe, model=model)
+        own["model"] = _with(model, "model", tables.pop("model", {}))
     if isinstance(method, Method):
-        recipe = replace(recipe, method=method)
-    return Training(recipe, federation, None if out is None else Path(out), resume=resume).play()
+        own["method"] = _with(method, "method", tables.pop("method", {}))
+    recipe = replace(Recipe.parse(changed(tree, tables)), **own)
+    return Training(recipe, federation, None if out is None else Path(out), resume=resume).play(on_round)
 
 
 class Training:
@@ -177,7 +186,9 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
     outputs = max(1, len(federation.labels) if labels == "global" else int(federation.classes.lengths().max()))
     with streams.torch_seeded(streams.key(recipe.run.seed, "model")):
         net = draw(recipe.model, tuple(federation.x.shape[1:]), outputs)
-    net = net.to(device, dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload] # for convolutions
+    net = net.to(device, dtype)
+    if all(value.ndim < 5 for value in (*net.parameters(), *net.buffers())):  # of images; it refuses volumes
+        net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     task = Task(
         net,
         recipe.model.head,
@@ -205,6 +216,26 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
         recipe.eval.clients,
         recipe.run.eval_last,
     )
+
+
+def _tables(settings: Mapping[str, Mapping[str, Any]]) -> Tables:
+    """Of sections that are not about data, which the federation has."""
+    sections = [name for name in (*NAMED, *PLAIN) if name not in ("data", "partition")]
+    for section, table in settings.items():
+        if section not in sections or not isinstance(table, Mapping):
+            raise UserError(
+                f'settings has keys by section, like {{"engine": {{"workers": 2}}}}, not {section!r}: {table!r}; '
+                f"the sections are: {', '.join(sections)}"
+            )
+    return {section: dict(table) for section, table in settings.items()}
+
+
+def _with(part: T, section: str, keys: Mapping[str, Any]) -> T:
+    """The same with these keys in the place of its own."""
+    if not keys:
+        return part
+    before = {field.name: getattr(part, field.name) for field in fields(part)}  # type: ignore[arg-type]
+    return make(type(part), section, {**before, **keys})
 
 
 def _example(x: Tensor) -> Tensor:

@@ -2,10 +2,10 @@ import time
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 from sklearn.linear_model import LogisticRegression
 
 from coterie.data.synthetic import Synthetic
+from coterie.errors import UserError
 from coterie.federation import Examples
 from coterie.partition.natural import Natural
 
@@ -97,5 +97,5 @@ def test_everyone_has_an_example_at_least() -> None:
 
 @pytest.mark.parametrize("options", [{"alpha": -1.0}, {"beta": float("nan")}, {"clients": 0}, {"sizes": "normal"}])
 def test_what_it_cannot_make(options: dict[str, float]) -> None:
-    with pytest.raises(ValidationError, match=next(iter(options))):
+    with pytest.raises(UserError, match=next(iter(options))):
         Synthetic(**options)  # type: ignore[arg-type]

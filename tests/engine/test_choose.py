@@ -34,6 +34,16 @@ def own(*layers: nn.Module) -> Own:
 
 
 CONVOLUTION = nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 1), nn.Flatten()
+
+
+class Branch(nn.Module):
+    """Looks into its inputs, which is no way to do many clients at once."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+BRANCH = nn.Linear(4, 8), Branch()
 NORM, DROPOUT = (nn.Linear(4, 8), nn.BatchNorm1d(8)), (nn.Linear(4, 8), nn.Dropout(0.5))
 
 
@@ -48,6 +58,8 @@ NORM, DROPOUT = (nn.Linear(4, 8), nn.BatchNorm1d(8)), (nn.Linear(4, 8), nn.Dropo
         (lambda: ref.setup(FedAvg()), "Vmap", "MFLOP is too small"),
         (lambda: ref.setup(FedAvg(), model=own(*CONVOLUTION)), "Loop", "convolutions"),
         (lambda: ref.setup(FedAvg(), model=own(*DROPOUT)), "Loop", "dropout"),
+        (lambda: ref.setup(FedAvg(), model=own(*BRANCH)), "Loop", "does not run under torch.func.vmap"),
+        (lambda: ref.setup(PFLEGO(), model=own(*BRANCH)), "Loop", "does not run under torch.func.vmap"),
         (lambda: ref.setup(FedAvg(), large(), own(nn.Linear(64, 2048), nn.Linear(2048, 8))), "Loop", "MFLOP keeps"),
         (
             lambda: ref.setup(FedAvg(batch_size=2), large(), own(nn.Linear(64, 2048), nn.Linear(2048, 8))),
@@ -68,11 +80,21 @@ def test_auto(setup, name, reason):
         ("fused", FedAvg(), "mlp", "moves the body"),
         ("fused", PFLEGO(), nn.Sequential(*NORM, nn.Linear(8, 5)), "BatchNorm"),
         ("vmap", PFLEGO(), nn.Sequential(*DROPOUT, nn.Linear(8, 5)), "dropout"),
+        ("vmap", FedAvg(), nn.Sequential(*BRANCH, nn.Linear(8, 5)), "does not run under torch.func.vmap"),
+        ("fused", PFLEGO(), nn.Sequential(*BRANCH, nn.Linear(8, 5)), "does not run under torch.func.vmap"),
     ],
 )
 def test_an_engine_that_cannot_do_the_work_says_so_before_it_starts(engine, method, model, why_not):
     with pytest.raises(UserError, match=f'engine.kind = "{engine}" cannot do this: .*{why_not}.*; use "auto"'):
         train(ref.federation((4, 4, 4)), engine=engine, method=method, model=model, head="2", rounds=1)
+
+
+@pytest.mark.parametrize("method", [FedAvg(tau=2), PFLEGO(tau=2)])
+def test_a_model_that_looks_into_its_inputs_is_trained(method):
+    run = train(
+        ref.federation((4, 4, 4)), method=method, model=nn.Sequential(*BRANCH, nn.Linear(8, 5)), head="2", rounds=1
+    )
+    assert run.summary["engine"] == "loop"
 
 
 def test_the_choice_is_said_in_one_line(caplog):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from coterie import streams
 from coterie.engine.sampler import Fixed, Independent, Participation, Uniform
@@ -95,8 +94,11 @@ def test_given_the_announced_r_every_client_takes_part_with_probability_r_over_i
 @pytest.mark.parametrize(
     ("process", "key"),
     [
-        (Fixed(I + 1), rf"run\.clients_per_round = {I + 1}, but only {I} clients"),
-        (Uniform(3, I + 1), rf"run\.clients_range = \[3, {I + 1}\] .* within the {I} clients"),
+        (
+            Fixed(I + 1),
+            rf"run\.clients_per_round = {I + 1}, but only {I} to draw from; lower it, or leave it out",
+        ),
+        (Uniform(3, I + 1), rf"run\.clients_range = \[3, {I + 1}\] .* at most {I}, the number of clients"),
         (Uniform(5, 3), r"run\.clients_range = \[5, 3\] must be increasing"),
     ],
     ids=str,
@@ -115,15 +117,15 @@ def test_the_largest_cohort_is_accepted(process: Participation) -> None:
 
 @pytest.mark.parametrize("r", [0, -1, 2.5])
 def test_a_cohort_of_fewer_than_one_is_refused(r: float) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError, match=f"^r = {r}: "):
         Fixed(r)  # type: ignore[arg-type]
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError, match=f"^low = {r}: "):
         Uniform(r, 5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pi", [0.0, -0.1, 1.01, float("nan")])
 def test_a_probability_out_of_range_is_refused(pi: float) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError, match=r"^pi = "):
         Independent(pi)
 
 

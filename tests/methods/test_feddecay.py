@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 import reference as ref
 from coterie.engine.vmap import Vmap
+from coterie.errors import UserError
 from coterie.methods import FedAvg, FedDecay, FedSGD
 from coterie.methods.feddecay import emphasis, emphasis_limit
 from coterie.steps import minibatch
@@ -91,7 +91,7 @@ def test_schemes(options, factors):
 
 def test_a_scheme_has_at_least_one_factor_and_beta_is_a_share():
     for wrong in ({"decay": []}, {"beta": 1.5}, {"decay": [-1.0]}):
-        with pytest.raises(ValidationError):
+        with pytest.raises(UserError):
             FedDecay(**wrong)
 
 

@@ -164,11 +164,11 @@ def test_the_server_is_told_of_undone_steps_and_of_bounds():
     L = sum(
         w * float(head_smoothness(setup.task, *features_of(setup, i))) for w, i in zip(weights, (0, 2), strict=True)
     )
-    ending = f", the bound of convergence theory, for 100% of the cohort; 2/L = {2 / L:.3g} with its mean L"
+    ending = f", the bound of convergence theory, for 100% of the cohort (2/L = {2 / L:.3g} with its mean L)"
     assert played.remarks == [
         "the head steps of 100% of the cohort raised the loss and were undone; lower beta",
         f"beta = 5000.0 is not below 2/L{ending}",
-        f"rho = 1000 is not below (2/L)(r/I){ending}",
+        f"rho = 1000.0 is not below (2/L)(r/I){ending}",
     ]
 
 

@@ -123,7 +123,7 @@ def test_a_bare_pickle_is_refused(folder):
         ({"x": X, "y": Y, "x_test": X}, "has only one of x_test and y_test"),
         ({"x": X, "y": Y[:3]}, r"4 rows in \S*ben.npz, x but 3 labels in \S*ben.npz, y"),
         ({"x": np.where(X == 5, np.nan, X), "y": Y}, r"ben.npz, x row 2 is not finite"),
-        ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y + 1}, r"ben.npz, y_test row 2 has label .*2"),
+        ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y + 1}, r"ben.npz, y_test row 2 has a label outside"),
         ({"x": X[:, :1], "y": Y}, r"ben.npz, x rows have shape \(1,\), others \(2,\)"),
         ({"x": X[:0], "y": Y[:0]}, "has no training example"),
     ],
@@ -180,7 +180,7 @@ def test_an_image_cut_short(album):
 
 def test_an_image_of_another_size(album):
     write_images(album / "ben", np.zeros((1, 5, 6), dtype=np.uint8), ["cow"])
-    fails(album, r"client 'ben': \S*cow/000.png has shape \(5, 6\), 000.png \(5, 5\); choose size=")
+    fails(album, r"client 'ben': \S*cow/000.png has shape \(5, 6\), 000.png \(5, 5\); choose a `size`")
     assert Federation.from_folder(album, size=(4, 4)).x.shape[1:] == (4, 4)
 
 
@@ -208,7 +208,7 @@ def test_splits_of_images(tmp_path):
     pytest.importorskip("PIL")
     write_images(tmp_path / "anna" / "train", np.zeros((2, 5, 5), dtype=np.uint8), ["cat", "dog"])
     write_images(tmp_path / "anna" / "test", np.zeros((1, 5, 5), dtype=np.uint8), ["cow"])
-    fails(tmp_path, r"client 'anna': \S*test/cow/000.png has label .*cow.*, outside its set \['cat', 'dog'\]")
+    fails(tmp_path, r"client 'anna': \S*test/cow/000.png has a label outside the client's set of classes")
     assert Federation.from_folder(tmp_path, classes={"anna": ["cat", "cow", "dog"]}).sizes("test").tolist() == [1]
     (tmp_path / "anna" / "eval").mkdir()
     fails(tmp_path, r"client 'anna': \S*eval is beside train; put it inside")

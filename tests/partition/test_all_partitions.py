@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from coterie import registry
 from coterie.errors import UserError
@@ -140,7 +139,7 @@ def test_more_clients_than_examples_names_the_key(name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("clients", [0, -1, 1.5])
 def test_what_is_no_number_of_clients_is_refused(name, clients):
-    with pytest.raises(ValidationError, match="clients"):
+    with pytest.raises(UserError, match="clients"):
         make(name, clients)
 
 

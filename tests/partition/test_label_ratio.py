@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from coterie.errors import UserError
 from coterie.partition.label_ratio import LabelRatio
@@ -39,5 +38,5 @@ def test_it_is_for_two_classes():
 
 
 def test_a_single_client_is_refused():
-    with pytest.raises(ValidationError, match="clients"):
+    with pytest.raises(UserError, match="clients"):
         LabelRatio(clients=1)

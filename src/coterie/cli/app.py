@@ -2,12 +2,14 @@
 
 import logging
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
+from rich.console import Console
 from rich.logging import RichHandler
 from rich.markup import escape
 
+from coterie import __version__
 from coterie.cli import data, listings
 from coterie.cli.bench import bench
 from coterie.cli.common import logger, screen
@@ -32,6 +34,13 @@ data_app = typer.Typer(help="Fetch and look at data sets.", no_args_is_help=True
 data_app.command("fetch")(data.fetch_data)
 data_app.command("show")(data.show_data)
 app.add_typer(data_app, name="data")
+
+
+@app.callback(invoke_without_command=True)
+def coterie(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        Console().print(f"coterie {__version__}", highlight=False)
+        raise typer.Exit
 
 
 def main() -> None:

@@ -11,7 +11,10 @@ screen = Console(stderr=True)
 logger = logging.getLogger("coterie")
 
 RecipeArgument = Annotated[str, typer.Argument(help="A TOML file, or a name from `coterie recipes`.")]
-Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; KEY= leaves it out, as if not given."),
+]
 
 
 def on_interrupt() -> list[int]:

@@ -2,30 +2,36 @@
 
 import dataclasses
 import json
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="One of them, to read what each of its settings is; all unless given.")
+]
 
-def list_methods() -> None:
+
+def list_methods(name: NameArgument = "") -> None:
     """The methods there are, with their settings."""
-    _listing("methods")
+    _listing("methods", name)
 
 
-def list_datasets() -> None:
+def list_datasets(name: NameArgument = "") -> None:
     """The data sets there are."""
-    _listing("data")
+    _listing("data", name)
 
 
-def list_partitions() -> None:
+def list_partitions(name: NameArgument = "") -> None:
     """The ways to deal a data set to clients."""
-    _listing("partition")
+    _listing("partition", name)
 
 
-def list_models() -> None:
+def list_models(name: NameArgument = "") -> None:
     """The networks there are."""
-    _listing("models")
+    _listing("models", name)
 
 
 def list_recipes() -> None:
@@ -38,15 +44,47 @@ def list_recipes() -> None:
     Console().print(table)
 
 
-def _listing(kind: str) -> None:
+def list_experiments() -> None:
+    """What `coterie reproduce` can run."""
     from coterie import registry
 
-    table = Table("name", "what it is", "settings")
-    for name in registry.names(kind):
-        component: Any = registry.load(kind, name)
-        options = [f"{field.name} = {_default(field)}" for field in dataclasses.fields(component)]
-        table.add_row(name, (component.__doc__ or "").partition("\n")[0], "\n".join(options))
+    table = Table("name", "what it measures")
+    for name in registry.names("experiments"):
+        table.add_row(name, escape(_title(registry.load("experiments", name))))
     Console().print(table)
+
+
+def _listing(kind: str, name: str) -> None:
+    from coterie import registry
+
+    if name:
+        _one(name, registry.load(kind, name))
+        return
+    table = Table("name", "what it is", "settings")
+    for each in registry.names(kind):
+        component = registry.load(kind, each)
+        options = [f"{field.name} = {_default(field)}" for field in dataclasses.fields(component)]
+        table.add_row(each, escape(_title(component)), escape("\n".join(options)))
+    Console().print(table)
+
+
+def _one(name: str, component: Any) -> None:
+    Console().print(f"{name}: {_title(component)}", highlight=False, markup=False)
+    table = Table("setting", "default", "what it is")
+    for field in dataclasses.fields(component):
+        table.add_row(field.name, escape(_default(field)), escape(_description(component, field.name)))
+    if table.rows:
+        Console().print(table)
+
+
+def _title(component: Any) -> str:
+    return (component.__doc__ or "").partition("\n")[0]
+
+
+def _description(component: Any, name: str) -> str:
+    """A setting's docstring, which pydantic knows of the class that declares it and not of those below."""
+    known = (vars(base).get("__pydantic_fields__", {}).get(name) for base in component.__mro__)
+    return next((field.description for field in known if field is not None and field.description), "")
 
 
 def _default(field: Any) -> str:

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from coterie.cli.common import Changes, logger, on_interrupt, screen
+from coterie.cli.listings import list_experiments
 
 if TYPE_CHECKING:
     from coterie.experiments.campaign import Campaign
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment, like pflego-table1.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment; without one, all are listed.")] = "",
     data: Annotated[str, typer.Option(help="Some of its data sets, separated by commas; all unless given.")] = "",
     degree: Annotated[str, typer.Option(help="Some of its degrees of personalization.")] = "",
     methods: Annotated[str, typer.Option(help="Some of its methods.")] = "",
@@ -29,6 +30,9 @@ def reproduce(
     from coterie.experiments.campaign import Campaign
     from coterie.experiments.laboratory import Laboratory
 
+    if not name:
+        list_experiments()
+        return
     options = {"data": data, "degree": degree, "method": methods}
     wanted = {axis: [value.strip() for value in values.split(",")] for axis, values in options.items() if values}
     folder = out or Path("runs", "reproduce", f"{name}-{scale}")
@@ -52,12 +56,13 @@ def reproduce(
 def _run_missing(campaign: "Campaign") -> None:
     from coterie.experiments.campaign import estimate_table
     from coterie.progress import RunProgress
+    from coterie.report.document import things
 
     missing = campaign.missing()
     if not missing:
         return
     interrupted = on_interrupt()
-    with screen.status(f"timing a round of each of {len(missing)} cells"):
+    with screen.status(f"timing a round of each of {things(len(missing), 'cell')}"):
         estimates = list(campaign.estimates(missing, lambda: bool(interrupted)))
     screen.print(estimate_table(estimates).printed(), highlight=False)
     for n, cell in enumerate(missing, 1):

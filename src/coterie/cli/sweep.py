@@ -20,7 +20,7 @@ def sweep(
     trials: Annotated[int | None, typer.Option(help="So many of tpe; the same command with more goes on.")] = None,
     out: Annotated[Path | None, typer.Option(help="For all trials; runs/sweep/DATA-METHOD unless given.")] = None,
 ) -> None:
-    """Search a recipe's [sweep.space]; the best trial, by validation examples, is in best.toml."""
+    r"""Search a recipe's \[sweep.space]; the best trial, by validation examples, is in best.toml."""
     from coterie.sweep.space import read
     from coterie.sweep.sweep import Sweep
 

@@ -13,6 +13,7 @@ class Own(Dataset):
     usual_partition: ClassVar[str] = "natural"
 
     path: str = ""
+    """Of the file or the folder."""
     label: str = "y"
     """The column of classes in tables."""
     split: str = ""

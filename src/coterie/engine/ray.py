@@ -18,10 +18,9 @@ from torch import Tensor
 
 from coterie.engine.engine import ClientFunction, Engine, Group, Replies
 from coterie.engine.setup import Setup
-from coterie.engine.vmap import Gigabytes
 from coterie.errors import UserError
-from coterie.method import Round, Size, Tree
-from coterie.settings import settings
+from coterie.method import Round, Tree
+from coterie.settings import Gigabytes, Size, settings
 
 if TYPE_CHECKING:
     from coterie.engine.ray_crew import Crew

@@ -33,8 +33,8 @@ class Fixed(Participation):
     def check(self, num_clients: int) -> None:
         if self.r > num_clients:
             raise UserError(
-                f"run.clients_per_round = {self.r}, but only {num_clients} clients take part in training; lower it, "
-                "or raise partition.clients"
+                f"run.clients_per_round = {self.r}, but only {num_clients} to draw from; lower it, or leave it out "
+                "(--set run.clients_per_round=) to take all clients"
             )
 
     def draw(self, num_clients: int, rng: np.random.Generator) -> tuple[Index, float]:
@@ -66,8 +66,8 @@ class Uniform(Participation):
     def check(self, num_clients: int) -> None:
         if not self.low <= self.high <= num_clients:
             raise UserError(
-                f"run.clients_range = [{self.low}, {self.high}] must be increasing and within the "
-                f"{num_clients} clients that take part in training"
+                f"run.clients_range = [{self.low}, {self.high}] must be increasing and at most {num_clients}, "
+                "the number of clients to draw from"
             )
 
     def draw(self, num_clients: int, rng: np.random.Generator) -> tuple[Index, float]:

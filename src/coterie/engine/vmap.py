@@ -3,17 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from torch.func import vmap
 
 from coterie.engine.engine import ClientFunction, Engine, Group
 from coterie.engine.setup import Setup
-from coterie.settings import settings
+from coterie.settings import Gigabytes, settings
 from coterie.tree import Tree, num_bytes, stack
 
-Gigabytes = Annotated[float, Field(gt=0)]
 COPIES = 4
 """Of a client's model that are alive at once: parameters, gradient, the stepped ones, the message."""
 
@@ -30,6 +28,8 @@ class Vmap(Engine):
             return "the examples of a client are the nodes of one graph"
         if setup.task.is_random:
             return "the model draws random numbers (dropout), each client's from a stream of its own"
+        if not setup.task.runs_batched:
+            return "the model does not run under torch.func.vmap, as where the values of a tensor decide what is done"
         return None
 
     def each_client(

@@ -43,7 +43,9 @@ class FedBABU(Method):
 
     def init_shared(self, task: Task) -> Tree:
         if not task.head:
-            raise UserError("this model has no head, and the method needs one; name it with model.head")
+            raise UserError(
+                "this model has no head, and the method needs one: name it with coterie.train(..., head=...)"
+            )
         head = {name: _orthogonal(value) for name, value in pick(task.initial, task.head).items()}
         return {**task.shared_model(), **head}
 
@@ -76,7 +78,7 @@ class FedBABU(Method):
 
 
 def _orthogonal(value: Tensor) -> Tensor:
-    """A matrix with its rows made orthonormal (its columns, where it has more rows than columns); else as it was."""
+    """A matrix with its rows made orthonormal (its columns, where it has more rows than columns); a bias as drawn."""
     if value.ndim != 2:
         return value
     tall = value.shape[0] > value.shape[1]

@@ -38,7 +38,7 @@ class FedYogi(Method):
     """How long the server remembers displacements."""
     beta2: Share = 0.99
     """How long it remembers their squares."""
-    epsilon: Rate = 0.001
+    epsilon: Share = 0.001
     """What displacements are small against."""
     users: Users = "equal"
     """Whether clients count alike or by size."""

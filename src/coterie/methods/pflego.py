@@ -17,8 +17,7 @@ Steps 4 to 6 and 2 together are one step of stochastic gradient descent on all p
 Deviation: the paper passes the body forward twice, for 3 and for 4. θ does not move between, so the features are
 computed once and kept, and the backward pass of 4 starts from them: one pass each way, whatever τ is. (With dropout in
 the body, 3 and 4 so see the same mask.)
-Every fiftieth round clients also send the smoothness L of their ℓ_i over a linear head, and whether the rates of 3 and
-5 are within the bounds of Proposition 2 with it; over the body L is not known.
+Every fiftieth round clients also send the smoothness L of ℓ_i over W_i, and if 3 and 5 keep to Proposition 2 with it.
 """
 
 from typing import ClassVar, Literal
@@ -85,9 +84,9 @@ class PFLEGO(Method):
         alpha = data.mask.sum(dtype=loss.dtype) / rnd.num_examples if self.head_step == "exact" else 1.0
         joint = self._rho(rnd) * rnd.num_clients / rnd.cohort_size * alpha
         W = descend(W, g_W, joint)
-        fixed = self.beta if self.solver == "gd" and self.beta != "auto" else 0.0
-        gauged = verbs.gauge(task, W, features, data, rnd, beta=fixed, rho=joint)
-        return g_features, {"loss": loss, "undone": undone, **gauged}, W
+        beta = self.beta if self.solver == "gd" and self.beta != "auto" else 0.0
+        gauge = verbs.gauge(task, W, features, data, rnd, beta=beta, rho=joint)
+        return g_features, {"loss": loss, "undone": undone, **gauge}, W
 
     def _head_steps(self, task: Task, W: Tree, features: Tensor, data: Data, steps: int) -> tuple[Tree, Tensor]:
         """Step 3: the head, and 1 if the steps were undone."""
@@ -113,9 +112,7 @@ class PFLEGO(Method):
 
     def remarks(self, update: Tree, rnd: Round) -> list[str]:
         bound = "(2/L)(r/I)" if self.head_step == "algorithm1" else "(2/L)(r/I)/alpha_i"
-        return verbs.rate_remarks(
-            update, beta=f"beta = {self.beta} is not below 2/L", rho=f"rho = {self._rho(rnd):g} is not below {bound}"
-        )
+        return verbs.rate_remarks(update, beta=(self.beta, "2/L"), rho=(self._rho(rnd), bound))
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         features, _, buffers = task.body_vjp({**shared, **personal}, data.x)

@@ -1,23 +1,26 @@
 """Any `nn.Module`, with the name of the submodule that is its head."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import KW_ONLY
 
+from pydantic import InstanceOf
 from torch import nn
 
 from coterie.cut import find_head, with_outputs
 from coterie.errors import UserError
 from coterie.models.model import Model
+from coterie.settings import settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Own(Model):
     """The module's weights, pretrained or not, are the initial ones.
 
     But a head of another size is drawn anew, and so is every head of a method with personal heads.
     """
 
-    net: nn.Module
+    _: KW_ONLY
+    net: InstanceOf[nn.Module]
     head_name: str
 
     @property

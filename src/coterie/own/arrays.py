@@ -18,6 +18,8 @@ _ALIASES = {"x": "x_train", "y": "y_train", "x_val": "x_validation", "y_val": "y
 
 
 def from_arrays(clients: Mapping[str, Sequence[ArrayLike]], **choices: Any) -> Federation:
+    if not isinstance(clients, Mapping):
+        raise UserError(f"expected {{client: (x, y), ...}}, a dict of arrays by client, not {type(clients).__name__}")
     parts: dict[str, Parts] = {}
     for client, arrays in clients.items():
         if str(client) in parts:

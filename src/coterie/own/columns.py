@@ -90,7 +90,7 @@ def features_of(table: Table, chosen: Sequence[str] | None, others: Collection[s
         raise UserError(f"{table.name} has no column of features")
     if unnamed := [name for name in names if chosen is None and (not name or name.startswith("__index_level_"))]:
         # What pandas writes of its row numbers: learnt from sorted rows, it would tell the class.
-        raise UserError(f"{table.name} has a column {unnamed[0]!r} of row numbers; drop it, or name features=[...]")
+        raise UserError(f"{table.name} has a column {unnamed[0]!r} of row numbers; drop it, or name `features`")
     if overlap := [name for name in names if name in others]:
         raise UserError(f"column {overlap[0]!r} cannot be a feature too")
     return names
@@ -121,9 +121,7 @@ def deal(who: Column, x: NDArray[Any], y: Column, table: Table, splits: Column |
 def _numbers(table: Table, name: str, who: Column) -> Column:
     column = table.column(name)
     if column.dtype.kind not in "fiubUO" or column.ndim != 1:
-        raise UserError(
-            f"{table.name}: column {name!r} holds {column.dtype}, not numbers; leave it out of features=[...]"
-        )
+        raise UserError(f"{table.name}: column {name!r} holds {column.dtype}, not numbers; leave it out of `features`")
     try:
         numbers = column if column.dtype.kind == "f" else column.astype(np.float64)
     except (TypeError, ValueError):
@@ -131,7 +129,7 @@ def _numbers(table: Table, name: str, who: Column) -> Column:
         bad = next(row for row, value in enumerate(column) if not _is_number(value))
         raise UserError(
             f"client {str(who[bad])!r}: {table.place(bad)}: column {name!r} is not a number; encode it, or name the "
-            "columns to use with features=[...]"
+            "columns to use as `features`"
         ) from None
     _no_gaps(table, name, numbers, _NO_NUMBER, who)
     return numbers

@@ -93,7 +93,7 @@ def _by_class(client: str, folder: Path, size: tuple[int, int] | None, grey: boo
         if image.shape != images[0].shape:
             raise UserError(
                 f"client {client!r}: {file} has shape {image.shape}, {files[0].name} {images[0].shape}; "
-                "choose size=(height, width), or grey=True if some have colours"
+                "choose a `size` for all, or `grey` if some have colours"
             )
     kinds = np.array([file.parent.name for file in files])
     return Part(np.stack(images), kinds, str(folder), str(folder), lambda row: str(files[row]))
@@ -108,7 +108,9 @@ def _tables(
     names = features_of(tables[0], features, others)
     for table in tables:
         if extra := [name for name in table.columns if features is None and name not in {*names, *others}]:
-            raise UserError(f"{table.name} has a column {extra[0]!r}, {tables[0].name} has not; or name features=[...]")
+            raise UserError(
+                f"{table.name} has a column {extra[0]!r}, {tables[0].name} has not; mend it, or name `features`"
+            )
     whole = joined(tables, [label, *names, *([split] if split else [])])
     who = np.repeat(list(sources), [len(table.column(label)) for table in tables])
     splits = None if split is None else splits_of(whole, split)

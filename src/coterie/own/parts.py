@@ -58,8 +58,8 @@ def check(
     bad = np.flatnonzero(~np.isin(y, own))
     if len(bad):
         raise UserError(
-            f"client {client!r}: {part.where(part.y_name, bad[0])} has label {y[bad[0]]!r}, "
-            f"outside its set {own.tolist()}; declare it with classes={{...}} or drop the row"
+            f"client {client!r}: {part.where(part.y_name, bad[0])} has a label outside the client's set of classes; "
+            "drop the row, or declare all of them in `classes` (from Python)"
         )
     return Checked(x, y)
 
@@ -95,7 +95,8 @@ def numbers(client: str, part: Part) -> NDArray[Any]:
         raise UserError(f"client {client!r}: {part.y_name} must be one number a row, got {y.dtype} of shape {y.shape}")
     bad = np.flatnonzero(~np.isfinite(y))
     if len(bad):
-        raise UserError(f"client {client!r}: {part.where(part.y_name, bad[0])} is {y[bad[0]]}; mend or drop it")
+        place = part.where(part.y_name, bad[0])
+        raise UserError(f"client {client!r}: {place} is not finite (NaN or infinity); mend or drop it")
     return y.astype(np.float32) if y.dtype != np.float64 else y
 
 
@@ -110,7 +111,8 @@ def labels(client: str, part: Part) -> NDArray[Any]:
         if len(bad):
             place = part.where(part.y_name, bad[0])
             raise UserError(
-                f"client {client!r}: {place} is {y[bad[0]]}, not a class label; for numbers say regression=True"
+                f"client {client!r}: {place} is not a class label, which is a whole number or text; "
+                "to predict numbers, set `regression`"
             )
     if y.dtype.kind == "O" and all(isinstance(label, str) for label in y):
         y = y.astype(str)

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from coterie import streams
 from coterie.errors import UserError
-from coterie.federation import Federation, Index, Ragged
+from coterie.federation import Choices, Federation, Index, Ragged
 from coterie.own.parts import NOTHING, SPLITS, Checked, Part, Parts, check, labels
 from coterie.own.split import split as split_rows
+from coterie.registry import nearest
 
 
 def pool(
@@ -24,8 +25,14 @@ def pool(
     seed: int = 0,
     regression: bool = False,
     tokens: bool = False,
+    **unknown: Any,
 ) -> Federation:
     """The federation of these clients; see `Choices` for what may be chosen."""
+    if unknown:
+        name, there = next(iter(unknown)), Choices.__annotations__
+        raise TypeError(
+            f"{name!r} cannot be chosen{nearest(name, there)}; besides the data there is: {', '.join(there)}"
+        )
     new, classes = [str(client) for client in new], {str(client): own for client, own in (classes or {}).items()}
     _check_choices(clients, new, classes, test, validation)
     given = {split for parts in clients.values() for split in parts}

@@ -21,8 +21,9 @@ def from_table(
     table = read(source) if isinstance(source, str | Path) else frame(source)
     who = names_of(table, client)
     splits = None if split is None else splits_of(table, split)
+    y = labels_of(table, label, who)  # before the features: misspelt, it leaves the true one among them
     x = matrix(table, features_of(table, features, {client, label, split}), who)
-    return pool(deal(who, x, labels_of(table, label, who), table, splits), **choices)
+    return pool(deal(who, x, y, table, splits), **choices)
 
 
 def read(source: str | Path) -> Table:

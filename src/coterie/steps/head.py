@@ -101,17 +101,18 @@ def gauge(task: Task, head: Tree, features: Tensor, data: Data, rnd: Round, **ra
     return {"smoothness": L, **{f"{name}_steep": (rate * L >= 2).to(L.dtype) for name, rate in rates.items()}}
 
 
-def rate_remarks(update: Tree, **steep: str) -> list[str]:
-    """On head steps that were undone, and on rates that are not below their bound, with what to say of each."""
+def rate_remarks(update: Tree, **rates: tuple[float | str, str]) -> list[str]:
+    """On head steps that were undone, and on rates that are not below their bound: of each its value, and what bounds
+    it in words."""
     mean = {name: float(value / update["weight"]) for name, value in update.items() if not value.ndim}
     said = []
     if (undone := mean["undone"]) > 0:
         said.append(f"the head steps of {undone:.0%} of the cohort raised the loss and were undone; lower beta")
-    for name, what in steep.items():
+    for name, (rate, bound) in rates.items():
         if share := mean.get(f"{name}_steep", 0.0):
             said.append(
-                f"{what}, the bound of convergence theory, for {share:.0%} of the cohort; 2/L = "
-                f"{2 / mean['smoothness']:.3g} with its mean L"
+                f"{name} = {rate} is not below {bound}, the bound of convergence theory, for {share:.0%} of the cohort "
+                f"(2/L = {2 / mean['smoothness']:.3g} with its mean L)"
             )
     return said
 

@@ -18,6 +18,7 @@ from coterie.experiments.comparison import Table
 from coterie.federation import Federation
 from coterie.folder import first_difference
 from coterie.recipe import Recipe
+from coterie.report.document import things
 from coterie.report.sweep_page import sweep_page
 from coterie.sweep.outcome import content, tables
 from coterie.sweep.space import Point, Space, SweepSettings
@@ -85,7 +86,8 @@ class Sweep:
             folder = self.out / ranked[0].folder
             summary, best = json.loads((folder / "summary.json").read_text()), (folder / "recipe.toml").read_text()
             title = (
-                f"# The best of {len(ranked)} complete trials of {self.out.name}, by {score} on validation examples.\n"
+                f"# The best of {things(len(ranked), 'complete trial')} of {self.out.name}, "
+                f"by {score} on validation examples.\n"
             )
             write_atomically(self.out / "best.toml", (title + best).encode())
         found = content(self.trials, self.recipe, self.settings, self.total, score, summary)
