@@ -8,6 +8,7 @@ import pytest
 from coterie import registry
 from coterie.errors import UserError
 from coterie.experiments.campaign import Campaign
+from coterie.experiments.kept import Kept
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,30 @@ def test_the_figures_of_the_runs_are_enough(finished, bare):
     assert again.missing() == []
     assert run(again) == finished[1]
     assert {path.name for path in bare.iterdir()} == {"runs.json", "table.json", "table.md"}
+
+
+def test_a_part_of_a_campaign_leaves_the_other_rows_in_the_table(finished, bare):
+    assert [row["method"] for row in finished[1]] == ["pflego", "fedavg"]
+    assert run(campaign(bare, methods=["fedavg"])) == finished[1]
+    other = campaign(bare, methods=["fedavg"], changes=("run.seed=5",))
+    other.report()
+    assert [row["method"] for row in json.loads((bare / "table.json").read_text())["rows"]] == ["fedavg"]
+
+
+def test_two_processes_keep_what_the_other_has_measured(finished, bare):
+    cells = {cell.name: cell for cell in campaign(bare).rows[0] + campaign(bare).rows[1]}
+    whole = Kept(bare / "runs.json")
+    mine, theirs = Kept(bare / "apart" / "runs.json"), Kept(bare / "apart" / "runs.json")
+    (bare / "apart").mkdir()
+    for kept, names in ((mine, ["digits-pflego-seed0", "digits-fedavg-seed0"]), (theirs, ["digits-fedavg-seed1"])):
+        for name in names:
+            kept.keep(cells[name], whole.measured(cells[name]))
+        kept.write()
+    found = json.loads((bare / "apart" / "runs.json").read_text())
+    assert {row: set(kept["seeds"]) for row, kept in found.items()} == {
+        "digits-pflego": {"0"},
+        "digits-fedavg": {"0", "1"},
+    }
 
 
 def test_users_are_measured_where_validation_picks(finished):

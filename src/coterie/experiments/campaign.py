@@ -13,7 +13,7 @@ from coterie.engine.checkpoint import write_atomically
 from coterie.engine.simulate import Record
 from coterie.errors import DivergedError, UserError
 from coterie.experiments.comparison import Row, Table
-from coterie.experiments.experiment import Cell, Experiment, cells
+from coterie.experiments.experiment import Cell, Experiment, Variant, cells
 from coterie.experiments.kept import Kept
 from coterie.experiments.measured import Measured, figures_of, is_finished
 from coterie.federation import Federation
@@ -121,9 +121,12 @@ class Campaign:
             write_atomically(self.folder(cell) / DIVERGED, f"{error}\n".encode())
 
     def report(self) -> Table:
-        """Published beside what is measured by now; also written to table.md and table.json. In runs.json are the
-        figures of the single runs: with it, run folders need not be kept."""
-        rows = [self._row(row) for row in self.rows]
+        """Published beside what is measured by now, of the chosen rows and of all others that lie under `out`; also
+        written to table.md and table.json. In runs.json are the figures of the single runs: with it, run folders need
+        not be kept."""
+        chosen = {row[0].row: row for row in self.rows}
+        shown = [chosen.get(variant.row) or self._earlier(variant) for variant in self.experiment.variants()]
+        rows = [self._row(row) for row in shown if row]
         plain = self.experiment.table(rows)
         table = replace(plain, title=self._title, notes=[*plain.notes, *self._notes()])
         content = {
@@ -153,6 +156,16 @@ class Campaign:
             if difference := self._difference(cell):
                 notes.append(f"{cell.name} was run with another recipe: {difference}.")
         return notes
+
+    def _earlier(self, variant: Variant) -> list[Cell]:
+        """A row that is not asked for now, if it was measured before with settings like these; else nothing."""
+        if variant.row not in self._kept and not any(self.out.glob(f"{variant.row}-seed*")):
+            return []
+        try:
+            row = cells(variant, self.scale, self.seeds, self.changes)
+        except UserError:  # such changes are not for it
+            return []
+        return row if any(self._finished(cell) and not self._difference(cell) for cell in row) else []
 
     def _row(self, row: Sequence[Cell]) -> Row:
         done = [cell for cell in row if self._finished(cell)]

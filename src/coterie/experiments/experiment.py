@@ -45,6 +45,11 @@ class Variant:
     times: int = 1
     """As many rounds as the recipe has at its scale."""
 
+    @property
+    def row(self) -> str:
+        """Its name, for all seeds."""
+        return "-".join(self.at.values())
+
 
 @dataclass(frozen=True)
 class Cell:

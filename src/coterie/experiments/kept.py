@@ -15,7 +15,10 @@ class Kept:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rows: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        self._rows: dict[str, Any] = self._read()
+
+    def __contains__(self, row: str) -> bool:
+        return row in self._rows
 
     def measured(self, cell: Cell) -> Measured | None:
         found = self._rows.get(cell.row, {}).get("seeds", {}).get(str(cell.recipe.run.seed))
@@ -33,7 +36,10 @@ class Kept:
         row["seeds"][str(cell.recipe.run.seed)] = measured.as_dict()
 
     def write(self) -> None:
-        """A line for each run, if there is any."""
+        """A line for each run, if there is any; what another process has written meanwhile stays."""
+        for name, row in self._read().items():
+            mine = self._rows.setdefault(name, row)
+            mine["seeds"] = {**row["seeds"], **mine["seeds"]}
         if not self._rows:
             return
         parts = []
@@ -41,3 +47,6 @@ class Kept:
             seeds = ",\n".join(f"  {json.dumps(seed)}: {json.dumps(found)}" for seed, found in row["seeds"].items())
             parts.append(f'{json.dumps(name)}: {{"recipe": {json.dumps(row["recipe"])}, "seeds": {{\n{seeds}}}}}')
         write_atomically(self._path, ("{\n" + ",\n".join(parts) + "\n}\n").encode())
+
+    def _read(self) -> dict[str, Any]:
+        return json.loads(self._path.read_text()) if self._path.exists() else {}
