@@ -3,37 +3,22 @@
 import csv
 import gzip
 import json
-import logging
 import shutil
-import signal
-import sys
 import tomllib
 
 import pytest
 
-from coterie import __version__, cli, registry
+from commands import coterie, in_folder
+from coterie import __version__, registry
 
 SMALL = ["run.rounds=4", "run.eval_every=2", "run.clients_per_round=3", "method.tau=2", "partition.clients=10"]
 
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COTERIE_DATA", raising=False)
-    monkeypatch.setenv("COLUMNS", "200")
-    handler, level = signal.getsignal(signal.SIGINT), logging.getLogger("coterie").level
-    yield
-    signal.signal(signal.SIGINT, handler)
-    logging.getLogger("coterie").handlers.clear()
-    logging.getLogger("coterie").setLevel(level)
-
-
-def coterie(monkeypatch, *arguments):
-    """Exit code of the command."""
-    monkeypatch.setattr(sys, "argv", ["coterie", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return stop.value.code
+    with in_folder(tmp_path, monkeypatch):
+        yield
 
 
 def run(monkeypatch, *arguments, small=SMALL):

@@ -1,38 +1,23 @@
 """`coterie sweep` as a user types it."""
 
 import json
-import logging
 import os
 import signal
-import sys
 
 import pytest
 import tomli_w
 
-from coterie import cli
+from commands import coterie, in_folder
 from coterie.sweep.progress import SweepProgress
 from sweeps import GOOD, IDLE, TREE
 
 
 @pytest.fixture(autouse=True)
 def in_a_folder_with_a_recipe(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
     sweep = {"space": {"method": {"eta": [IDLE, GOOD]}}}
     (tmp_path / "mine.toml").write_text(tomli_w.dumps({**TREE, "sweep": sweep}))
-    handler, level = signal.getsignal(signal.SIGINT), logging.getLogger("coterie").level
-    yield
-    signal.signal(signal.SIGINT, handler)
-    logging.getLogger("coterie").handlers.clear()
-    logging.getLogger("coterie").setLevel(level)
-
-
-def coterie(monkeypatch, *arguments):
-    """Exit code of the command."""
-    monkeypatch.setattr(sys, "argv", ["coterie", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return stop.value.code
+    with in_folder(tmp_path, monkeypatch):
+        yield
 
 
 def test_a_sweep_prints_a_table_and_leaves_a_folder(monkeypatch, tmp_path, capsys):

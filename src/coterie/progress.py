@@ -1,7 +1,7 @@
 """The progress bars of a run: rounds with loss, score and time left; clients that settle before they are visited."""
 
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -16,8 +16,10 @@ from rich.progress import (
 from coterie.engine.setup import Setup
 
 
-class RunProgress:
-    def __init__(self, console: Console, setup: Setup, rounds: int, done: int, quiet: bool) -> None:
+class Bars:
+    """How many of how many, what is told of it, and the time left."""
+
+    def __init__(self, console: Console, quiet: bool = False) -> None:
         self._bar = Progress(
             TextColumn("{task.description}"),
             MofNCompleteColumn(),
@@ -29,14 +31,8 @@ class RunProgress:
             console=console,
             disable=quiet,
         )
-        self._score, self._latest = setup.task.objective.score, {"loss": "-", "score": "-"}
-        self._task = self._bar.add_task("round", total=rounds, completed=done, told=self._told())
-        self._settling = self._bar.add_task(
-            "client", total=len(setup.federation.ids), told="settled, of all clients", start=False, visible=False
-        )
-        setup.watchers.append(self._settled)
 
-    def __enter__(self) -> "RunProgress":
+    def __enter__(self) -> Self:
         self._bar.start()
         return self
 
@@ -44,6 +40,20 @@ class RunProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+
+class RunProgress(Bars):
+    def __init__(self, console: Console, setup: Setup, rounds: int, done: int, quiet: bool) -> None:
+        super().__init__(console, quiet)
+        self._score, self._latest = setup.task.objective.score, {"loss": "-", "score": "-"}
+        self._task = self._bar.add_task("round", total=rounds, completed=done, told=self._told())
+        self._settling = self._bar.add_task(
+            "client", total=len(setup.federation.ids), told="settled, of all clients", start=False, visible=False
+        )
+        setup.watchers.append(self._settled)
 
     def advance(self, record: dict[str, Any]) -> None:
         if record["train_loss"] is not None:
@@ -61,6 +71,3 @@ class RunProgress:
 
     def _told(self) -> str:
         return f"loss {self._latest['loss']}  {self._score} {self._latest['score']}"
-
-    def stop(self) -> None:
-        self._bar.stop()

@@ -1,12 +1,11 @@
 """The suite: its command, its letters, and that the ideals it measures against are honest."""
 
 import json
-import sys
 
 import pytest
 import torch
 
-from coterie import cli
+from commands import coterie
 from coterie.benchmarks import paper_size, population, suite, tiny_clients
 from coterie.benchmarks.result import Figure, Result
 from coterie.benchmarks.timing import timing_recipe
@@ -15,10 +14,7 @@ from coterie.training import prepare
 
 
 def bench(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["coterie", "bench", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return stop.value.code
+    return coterie(monkeypatch, "bench", *arguments)
 
 
 def test_letters():

@@ -37,7 +37,8 @@ ROOMS = {
     "engine": CONTRACT | {"aggregate", "cost", "evaluate", "federation"},
     "report": set(),
     "experiments": CONTRACT | {"engine", "federation", "folder", "models", "recipe", "registry", "report", "training"},
-    "sweep": CONTRACT | {"engine", "experiments", "federation", "folder", "recipe", "registry", "report", "training"},
+    "sweep": CONTRACT
+    | {"engine", "experiments", "federation", "folder", "progress", "recipe", "registry", "report", "training"},
     "benchmarks": CONTRACT | {"engine", "evaluate", "federation", "recipe", "report", "training"},
 }
 ONLY_IN = {

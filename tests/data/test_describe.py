@@ -2,7 +2,6 @@
 
 import logging
 import re
-import sys
 import tomllib
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from coterie import cli
+from commands import coterie
 from coterie.data.census import classes_per_client
 from coterie.data.describe import dealt, described
 from coterie.federation import Examples, Federation, Groups
@@ -27,13 +26,6 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "100")
     yield
     logging.getLogger("coterie").handlers.clear()
-
-
-def coterie(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
-    monkeypatch.setattr(sys, "argv", ["coterie", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return stop.value.code
 
 
 def words(text: str) -> list[list[str]]:

@@ -1,13 +1,11 @@
 """`coterie reproduce`: what is run, what is not run again, how it goes on, and how each mistake ends."""
 
 import json
-import logging
-import signal
-import sys
 
 import pytest
 
-from coterie import cli, registry
+from commands import coterie, in_folder
+from coterie import registry
 from coterie.experiments.campaign import Campaign, Estimate, estimate_table
 from coterie.experiments.measured import figures_of
 from coterie.training import Training
@@ -15,23 +13,14 @@ from coterie.training import Training
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
     for name, target in (("tiny", "tiny:Tiny"), ("timed", "tiny:Timed")):
         monkeypatch.setitem(registry.BUILT_IN["experiments"], name, target)
-    handler, level = signal.getsignal(signal.SIGINT), logging.getLogger("coterie").level
-    yield
-    signal.signal(signal.SIGINT, handler)
-    logging.getLogger("coterie").handlers.clear()
-    logging.getLogger("coterie").setLevel(level)
+    with in_folder(tmp_path, monkeypatch):
+        yield
 
 
 def reproduce(monkeypatch, *arguments):
-    """Exit code of the command."""
-    monkeypatch.setattr(sys, "argv", ["coterie", "reproduce", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return stop.value.code
+    return coterie(monkeypatch, "reproduce", *arguments)
 
 
 def rows(folder):

@@ -1,17 +1,15 @@
 """`coterie reproduce scafflix-convex`: its problem and curves beside NumPy, what is kept, what is made of it."""
 
 import json
-import logging
 import os
-import signal
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import laboratory as lab
-from coterie import cli, registry
+from commands import coterie, in_folder
+from coterie import registry
 from coterie.convex import curvature
 from coterie.data.libsvm_sets import Collected, Figures
 from coterie.errors import UserError
@@ -232,17 +230,8 @@ def small(monkeypatch):
 
 
 def reproduce(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["coterie", "reproduce", "scafflix-convex", *map(str, arguments)])
-    monkeypatch.setenv("COLUMNS", "200")
-    handler, level = signal.getsignal(signal.SIGINT), logging.getLogger("coterie").level
-    try:
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        logging.getLogger("coterie").handlers.clear()
-        logging.getLogger("coterie").setLevel(level)
-    return stop.value.code
+    with in_folder(Path.cwd(), monkeypatch):
+        return coterie(monkeypatch, "reproduce", "scafflix-convex", *arguments)
 
 
 def test_the_command_measures_what_is_missing_and_goes_on(tiny, monkeypatch, tmp_path, capsys):

@@ -1,41 +1,22 @@
 """The progress bars of a sweep: trials, and the rounds of the one that runs."""
 
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from coterie.progress import Bars
 from coterie.report.sweep_page import shown
 from coterie.report.units import DASH, percent
 from coterie.sweep.space import Point
 from coterie.sweep.trial import Trial, complete
 
 
-class SweepProgress:
+class SweepProgress(Bars):
     def __init__(self, console: Console, total: int, rounds: int, ended: list[Trial]) -> None:
+        super().__init__(console)
         self._ended, self._console = list(ended), console
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.fields[told]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-        )
         self._trials = self._bar.add_task("trial", total=total, completed=len(ended), told=self._best())
         self._rounds = self._bar.add_task("round", total=rounds, told="")
-
-    def __enter__(self) -> "SweepProgress":
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def begin(self, number: int, point: Point) -> None:
         self._bar.reset(self._rounds, told=f"trial {number}")
