@@ -169,3 +169,21 @@ def test_one_folder_one_process(tmp_path):
         assert "in use by another process" in second.stderr
     finally:
         kill(process)
+
+
+def test_a_finished_run_goes_on_for_more_rounds(undisturbed, tmp_path):
+    """As if it had been that long from the start, but for the evaluation where it first ended."""
+    folder = tmp_path / "run"
+    subprocess.run([*RUN, *CHANGES, "--set", "run.rounds=7", "--out", folder], check=True, timeout=120)
+    assert json.loads((folder / "summary.json").read_text())["rounds"] == 7
+    subprocess.run([*RUN, "--resume", folder, "--set", "run.rounds=12"], check=True, timeout=120)
+    found = finished(folder)
+    assert "eval" in found["rounds"][6]
+    del found["rounds"][6]["eval"]
+    for key, value in undisturbed.items():
+        if key != "summary":
+            assert found[key] == value, key
+    assert found["summary"]["existing"]["as_is"]["mean"] == undisturbed["summary"]["existing"]["as_is"]["mean"]
+    fewer = subprocess.run([*RUN, "--resume", folder, "--set", "run.rounds=9"], capture_output=True, text=True)
+    assert fewer.returncode == 2
+    assert "run.rounds (12 there, 9 here)" in " ".join(fewer.stderr.split())

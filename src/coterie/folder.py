@@ -63,10 +63,21 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path, recipe: dict[str, Any]) -> "RunFolder":
-        """For resuming: the recipe must be the one that the run was started with."""
-        if difference := first_difference(read_recipe(path), recipe):
-            raise UserError(f"{path / 'recipe.toml'} differs from this recipe at {difference}; resume with the same")
-        return cls(path)
+        """For resuming: the recipe must be the one that the run was started with, but may have more rounds."""
+        there = read_recipe(path)
+        rounds = there.get("run", {}).get("rounds", 0)
+        longer = recipe["run"]["rounds"] > rounds
+        alike = {**recipe, "run": {**recipe["run"], "rounds": rounds}} if longer else recipe
+        if difference := first_difference(there, alike):
+            raise UserError(
+                f"{path / 'recipe.toml'} differs from this recipe at {difference}; resume with the same, or with more "
+                "rounds"
+            )
+        folder = cls(path)
+        if longer:
+            (path / "summary.json").unlink(missing_ok=True)  # it is not finished any more
+            write_atomically(path / "recipe.toml", tomli_w.dumps(recipe).encode())
+        return folder
 
     @property
     def rounds(self) -> Path:
