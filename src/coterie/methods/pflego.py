@@ -54,7 +54,7 @@ class PFLEGO(Method):
     head_step: Literal["algorithm1", "exact"] = "algorithm1"
     """Step 5 as in eq. (3), or "exact": multiplied by alpha_i as in eq. (5), which is what Proposition 1 is about."""
     alpha: Literal["all", "cohort"] = "all"
-    """alpha_i = N_i over the examples of all clients, or of the cohort alone, as the authors' code has it."""
+    """alpha_i = N_i over the examples of all clients, or of those in the cohort who answer, as in the authors' code."""
 
     def init_shared(self, task: Task) -> Tree:
         return task.shared_body()
