@@ -7,6 +7,8 @@ import torch
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """As in glibc's malloc.h."""
+KEPT = 64 << 20
+"""Bytes of a block above which its memory is given back: of larger ones, of unequal sizes, the heap would keep pieces."""
 
 
 def settle(threads: int) -> None:
@@ -18,5 +20,5 @@ def settle(threads: int) -> None:
         torch.set_num_threads(threads)
     with suppress(OSError, AttributeError):  # another C library, which has its own ways
         malloc = ctypes.CDLL("libc.so.6")
-        malloc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
+        malloc.mallopt(M_MMAP_THRESHOLD, KEPT)
         malloc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
