@@ -8,7 +8,7 @@ import torch
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """As in glibc's malloc.h."""
 KEPT = 64 << 20
-"""Bytes of a block above which its memory is given back: of larger ones, of unequal sizes, the heap would keep pieces."""
+"""Bytes; larger blocks are given back: being of unequal sizes, they would leave the heap in pieces."""
 
 
 def settle(threads: int) -> None:
