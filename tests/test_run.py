@@ -268,7 +268,7 @@ def test_out_and_resume_from_python(federation, tmp_path):
     resumed = coterie.train(federation, rounds=6, out=tmp_path / "whole", resume=True, **settings)
     assert resumed.summary == whole.summary
     with pytest.raises(coterie.UserError, match=r"run\.rounds"):
-        coterie.train(federation, rounds=7, out=tmp_path / "whole", resume=True, **settings)
+        coterie.train(federation, rounds=5, out=tmp_path / "whole", resume=True, **settings)
     with pytest.raises(coterie.UserError, match="already holds a run"):
         coterie.train(federation, rounds=6, out=tmp_path / "whole", **settings)
     others = three_friends()
@@ -276,6 +276,8 @@ def test_out_and_resume_from_python(federation, tmp_path):
     other = coterie.Federation.from_arrays(others)
     with pytest.raises(coterie.UserError, match="federation differs"):
         coterie.train(other, rounds=6, out=tmp_path / "whole", resume=True, **settings)
+    longer = coterie.train(federation, rounds=7, out=tmp_path / "whole", resume=True, **settings)
+    assert [record["round"] for record in longer.history] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_logistic_regression_has_no_body_to_share(federation):
