@@ -1,5 +1,6 @@
 """coterie reproduce."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,18 +39,21 @@ def reproduce(
     folder = out or Path("runs", "reproduce", f"{name}-{scale}")
     kind = registry.load("experiments", name)
     arguments = (name, wanted, scale, seeds, folder, changes or [])
-    work = kind(*arguments) if issubclass(kind, Laboratory) else Campaign(*arguments)
+    if issubclass(kind, Laboratory):
+        laboratory = kind(*arguments)
+        run, report, files = partial(_measure_missing, laboratory), laboratory.report, ["table.md", "page.html"]
+    else:
+        campaign = Campaign(*arguments)
+        run, report, files = partial(_run_missing, campaign), lambda: [campaign.report()], ["table.md"]
     if not only_table:
         try:
-            _measure_missing(work) if isinstance(work, Laboratory) else _run_missing(work)
+            run()
         except KeyboardInterrupt:
             screen.print("Stopped. Run the same command again to go on.", highlight=False)
             raise typer.Exit(130) from None
-    tables = work.report() if isinstance(work, Laboratory) else [work.report()]
-    for table in tables:
+    for table in report():
         Console().print(table.printed(), highlight=False)
-    made = ["table.md", "page.html"] if isinstance(work, Laboratory) else ["table.md"]
-    for file in made:
+    for file in files:
         Console().print(f"{folder}/{file}", highlight=False, soft_wrap=True, markup=False)
 
 
