@@ -267,10 +267,13 @@ def test_the_command_measures_what_is_missing_and_goes_on(tiny, monkeypatch, tmp
     assert "another recipe: " in capsys.readouterr().err
 
 
-def test_only_the_table(tiny, monkeypatch, tmp_path, capsys):
+def test_without_measurements_a_table_that_is_there_stays(tiny, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(convex.ScafflixConvex, "result", lambda *_: pytest.fail("measured"))
-    assert reproduce(monkeypatch, "--only-table", "--out", "here") == 0
-    assert "Nothing is measured yet." in capsys.readouterr().out
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "table.md").write_text("kept")
+    assert reproduce(monkeypatch, "--only-table", "--out", "here") == 2
+    assert "leave out --only-table" in capsys.readouterr().err
+    assert [(path.name, path.read_text()) for path in (tmp_path / "here").iterdir()] == [("table.md", "kept")]
 
 
 def test_which_data(tiny):

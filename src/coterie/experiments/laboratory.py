@@ -79,6 +79,8 @@ class Laboratory(ABC):
     def report(self) -> list[Table]:
         """What is measured by now; also written to table.md and page.html."""
         results = {each.name: kept for each in self.chosen if (kept := self._kept(each)) is not None}
+        if not results:
+            raise UserError(f"nothing of it is measured under {self.out}; leave out --only-table to measure it")
         tables = self.tables(results)
         self.out.mkdir(parents=True, exist_ok=True)
         write_atomically(self.out / "table.md", "\n".join(table.markdown() for table in tables).encode())

@@ -110,8 +110,6 @@ def claims(found: Sequence[Entry]) -> list[str]:
     by_place = [[each for each in found if (each.data, each.split) == place] for place in places]
     both = [each for each in found if each.gd is not None and each.scafflix is not None]
     fewer = sum(each.scafflix < each.gd for each in both if each.gd and each.scafflix is not None)
-    if not found:
-        return ["Nothing is measured yet."]
     told = [f"Scafflix needs fewer rounds than GD at each alpha: so in {fewer} of {len(both)} lines."]
     for name in ("gd", "scafflix"):
         falling = sum(_falls([getattr(each, name) for each in place]) for place in by_place)
@@ -145,7 +143,7 @@ def _spread(place: Sequence[Entry]) -> float | None:
 
 def tables(placed: Sequence[Placed]) -> list[Table]:
     made = [_convergence(placed), _steps(placed), _inexact(placed), _iterations(placed)]
-    return [table for table in made if table.lines] or made[:1]
+    return [table for table in made if table.lines]
 
 
 def _convergence(placed: Sequence[Placed]) -> Table:
