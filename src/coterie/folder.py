@@ -73,11 +73,13 @@ class RunFolder:
                 f"{path / 'recipe.toml'} differs from this recipe at {difference}; resume with the same, or with more "
                 "rounds"
             )
-        folder = cls(path)
-        if longer:
-            (path / "summary.json").unlink(missing_ok=True)  # it is not finished any more
-            write_atomically(path / "recipe.toml", tomli_w.dumps(recipe).encode())
-        return folder
+        return cls(path)
+
+    def lengthen(self, recipe: dict[str, Any]) -> None:
+        """To the rounds of this recipe, if they are more: then the run is not finished any more."""
+        if recipe["run"]["rounds"] > read_recipe(self.path)["run"]["rounds"]:
+            (self.path / "summary.json").unlink(missing_ok=True)
+            write_atomically(self.path / "recipe.toml", tomli_w.dumps(recipe).encode())
 
     @property
     def rounds(self) -> Path:

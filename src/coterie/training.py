@@ -118,6 +118,7 @@ class Training:
             self._facts = {"federation": federation.fingerprint(), "initial model": model}
             if resume:
                 self._restore(self._folder)
+                self._folder.lengthen(recipe.as_dict())
 
     def play(
         self,
