@@ -164,11 +164,12 @@ def test_the_server_is_told_of_undone_steps_and_of_bounds():
     L = sum(
         w * float(head_smoothness(setup.task, *features_of(setup, i))) for w, i in zip(weights, (0, 2), strict=True)
     )
-    ending = f", the bound of convergence theory, for 100% of the cohort (2/L = {2 / L:.3g} with its mean L)"
+    who = "clients with 100% of the cohort's examples"
+    words = f", the bound of convergence theory, for {who}; with the cohort's mean L it is "
     assert played.remarks == [
-        "the head steps of 100% of the cohort raised the loss and were undone; lower beta",
-        f"beta = 5000.0 is not below 2/L{ending}",
-        f"rho = 1000.0 is not below (2/L)(r/I){ending}",
+        f"the head steps of {who} raised the loss and were undone; lower beta",
+        f"beta = 5000.0 is not below 2/L{words}{2 / L:.3g}",
+        f"rho = 1000.0 is not below (2/L)(r/I){words}{2 / L * 2 / 3:.3g}",
     ]
 
 
@@ -193,6 +194,8 @@ def test_a_rate_is_compared_with_each_clients_own_bound(head_step, server):
                 ref.announced(setup, 2),
             )
             assert float(message["beta_steep"]) == float(message["rho_steep"]) == (times > 1)
+            assert float(message["beta_times"]) == pytest.approx(times)
+            assert float(message["rho_times"]) == pytest.approx(times)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +227,7 @@ def test_nothing_is_said_where_there_is_nothing_to_say():
     message, _ = setup.method.local_update(
         setup.task, setup.task.shared_body(), setup.create(0), setup.data(0, "train", 2), ref.announced(setup, 1, 2)
     )
-    assert "smoothness" not in message  # every fiftieth round is enough
+    assert "beta_times" not in message  # every fiftieth round is enough
 
 
 def test_the_rate_of_the_joint_step_falls():
@@ -247,6 +250,17 @@ def test_alpha_over_the_cohort_is_larger_by_what_is_missing():
     torch.testing.assert_close(setups["cohort"].method.weights(sizes, rnd), 4 / 2 * sizes / 13)
     with pytest.raises(UserError, match="exact"):
         ref.setup(PFLEGO(alpha="cohort", head_step="exact"))
+
+
+@pytest.mark.parametrize("alpha", ["all", "cohort"])
+def test_the_loss_of_a_round_is_the_mean_over_its_clients(alpha):
+    setup = ref.setup(PFLEGO(tau=1, alpha=alpha, server="sgd"))
+    shared, rnd = setup.task.shared_body(), ref.announced(setup, 2)
+    losses = [
+        ref.loss_and_gradient(ref.arrays({**shared, **setup.create(i)}), *ref.examples(setup, i))[0] for i in (0, 2)
+    ]
+    played = ref.play(setup, shared, {}, ref.store(setup), [0, 2], rnd)
+    assert played.loss == pytest.approx((5 * losses[0] + 8 * losses[1]) / 13, rel=1e-12)
 
 
 def test_corollary_3_1_the_gradient_falls_as_one_over_the_root_of_T():
@@ -328,5 +342,5 @@ def test_logistic_regression_is_all_head():
     assert setup.task.shared_body() == {}
     head, features, data = features_of(setup, 0)
     message, mine = setup.method.local_update(setup.task, {}, setup.create(0), data, ref.announced(setup, 1))
-    assert message.keys() == {"loss", "undone", "smoothness", "beta_steep", "rho_steep"}
+    assert message.keys() == {"loss", "undone", "beta_times", "rho_times", "beta_steep", "rho_steep"}
     assert setup.task.head_loss(mine, features, data) < setup.task.head_loss(head, features, data)

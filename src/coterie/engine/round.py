@@ -63,7 +63,7 @@ def play_round(
         kept = engine.answers(setup, work, after, list(kept), list(kept.values()))
     for i, mine in kept.items():
         store[i] = mine
-    loss = float(update["loss"]) if "loss" in update else None
+    loss = float(update["loss"] / update["weight"]) if "loss" in update else None
     seconds = time.perf_counter() - start - replies.scoring_seconds
     down = num_bytes(shared) * len(cohort)
     if type(method).receive is not Method.receive and len(cohort) < rnd.num_clients:

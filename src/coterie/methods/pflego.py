@@ -17,7 +17,7 @@ Steps 4 to 6 and 2 together are one step of stochastic gradient descent on all p
 Deviation: the paper passes the body forward twice, for 3 and for 4. θ does not move between, so the features are
 computed once and kept, and the backward pass of 4 starts from them: one pass each way, whatever τ is. (With dropout in
 the body, 3 and 4 so see the same mask.)
-Every fiftieth round clients also send the smoothness L of ℓ_i over W_i, and if 3 and 5 keep to Proposition 2 with it.
+Every fiftieth round clients also send how the rates of 3 and 5 compare with the 2/L of ℓ_i over W_i (Proposition 2).
 """
 
 from typing import ClassVar, Literal
