@@ -4,12 +4,12 @@ import itertools
 import json
 import re
 import shlex
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from commands import coterie, in_folder
 from coterie import cli
 from coterie.recipe import Recipe
 
@@ -58,17 +58,15 @@ def test_the_guide_to_own_data_runs(play, capsys):
 
 def test_the_guide_to_own_data_runs_without_python(tmp_path, monkeypatch):
     """The recipe and the command at its end, on the table that its first example writes."""
-    monkeypatch.chdir(tmp_path)
     guide = ROOT / "docs" / "own-data.md"
-    exec(examples(guide)[0], {})
     _, text = guide.read_text().split("## Without Python\n")
     recipe, command = re.findall(r"(?:^    .*\n(?:\n(?=    ))?)+", text, re.MULTILINE)
-    federation = Recipe.parse(tomllib.loads(recipe)).federation()
-    assert (len(federation.existing), len(federation.new)) == (4, 1)
-    monkeypatch.setattr(sys, "argv", [*shlex.split(command.replace("\\\n", "")), "--out", "run"])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == 0
+    _, *arguments = shlex.split(command.replace("\\\n", ""))
+    with in_folder(tmp_path, monkeypatch):
+        exec(examples(guide)[0], {})
+        federation = Recipe.parse(tomllib.loads(recipe)).federation()
+        assert (len(federation.existing), len(federation.new)) == (4, 1)
+        assert coterie(monkeypatch, *arguments, "--out", "run") == 0
     rounds = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
     assert len(rounds) == 40  # of the recipe digits, which goes on where nothing is said
     assert len(json.loads(rounds[-1])["cohort"]) == 4

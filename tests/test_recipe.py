@@ -12,6 +12,7 @@ from coterie.errors import UserError
 from coterie.methods import PFLEGO, FedAvg
 from coterie.models.mlp import MLP
 from coterie.recipe import Recipe, read
+from coterie.settings import settings
 
 FILE = """
 [data]
@@ -261,6 +262,20 @@ def test_a_bad_setting_is_told_as_in_a_recipe(make: Callable[[], object], messag
     with pytest.raises(UserError) as caught:
         make()
     assert str(caught.value) == message
+
+
+def test_what_a_class_says_of_its_fields_together_is_told() -> None:
+    @settings
+    class Between:
+        low: float
+        high: float
+
+        def __post_init__(self) -> None:
+            if self.low > self.high:
+                raise UserError("low must not be above high")
+
+    with pytest.raises(UserError, match=r"^low must not be above high$"):
+        Between(2.0, 1.0)
 
 
 @pytest.mark.parametrize("make", [lambda: Fixed(1, 2), lambda: Uniform(1, 2, low=1)])

@@ -119,6 +119,12 @@ def test_changes_and_options_come_on_top(file):
     assert recipe.as_dict()["method"]["tau"] == 9
 
 
+def test_what_is_given_no_value_is_left_out(file):
+    _, settings = read(file, ["sweep.trials=", "sweep.space.method.tau =", "sweep.space.model.hidden="], {})
+    assert settings.trials is None
+    assert settings.space == {"method": {"beta": {"low": 0.1, "high": 1.0, "log": False}}}
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "words"),
     [

@@ -87,6 +87,8 @@ def _plain(value: Any) -> Any:
 def _complaint(error: ValidationError, options: Mapping[str, Any]) -> str:
     """The first one, with the keys that lead to the value."""
     first = error.errors()[0]
+    if not first["loc"]:  # what a class of its own says of all its fields together
+        return str(first["ctx"]["error"])
     message = first["msg"].lower()
     if not (place := _place(first["loc"], options)):
         return f"{first['loc'][0]}: {message}"

@@ -167,7 +167,7 @@ def test_tokens_stay_whole_numbers_and_reach_an_embedding():
     assert run.personalize(words, classes).classes == (5, 6, 7)
 
 
-@pytest.mark.parametrize("bad", [-1, 0.5])
+@pytest.mark.parametrize("bad", [-1, 0.5, 2**63, 1e300])
 def test_tokens_are_whole_numbers_from_0(bad):
     with pytest.raises(UserError, match="client 'a': x row 1 has something else than the whole numbers"):
         Federation.from_arrays({"a": ([[1, 2], [bad, 0]], [0, 1])}, tokens=True)

@@ -78,7 +78,7 @@ def _inputs(client: str, part: Part, tokens: bool) -> NDArray[Any]:
             place = part.where(part.x_name, bad[0])
             raise UserError(f"client {client!r}: {place} is not finite (NaN or infinity); mend or drop it")
     if tokens:
-        bad = np.flatnonzero(((x < 0) | (x != np.round(x))).any(axis=tuple(range(1, x.ndim))))
+        bad = np.flatnonzero(((x < 0) | (x >= 2**63) | (x != np.round(x))).any(axis=tuple(range(1, x.ndim))))
         if len(bad):
             place = part.where(part.x_name, bad[0])
             raise UserError(

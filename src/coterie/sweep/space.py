@@ -127,7 +127,11 @@ def read(source: str | Path, changes: Sequence[str], options: Mapping[str, Any])
         raise UserError(f"sweep = {section!r} must be a section with keys, like sweep.search")
     own = [change for change in changes if change.startswith("sweep.")]
     for change in own:
-        section = _merged(section, _tables(change)["sweep"])
+        path, equals, text = change.partition("=")
+        left_out = equals and not text.strip()
+        section = (
+            _without(section, path.strip().split(".")[1:]) if left_out else _merged(section, _tables(change)["sweep"])
+        )
     section |= {key: value for key, value in options.items() if value is not None}
     base = recipes.read(tree, [change for change in changes if change not in own])
     return base, make(SweepSettings, "sweep", section)
@@ -169,6 +173,13 @@ def _tables(change: str) -> dict[str, Any]:
         if isinstance(tree["sweep"], dict):
             return tree
     raise UserError(f"--set {change!r} is not of the form sweep.key=value or sweep.space.section.key=[values]")
+
+
+def _without(table: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    key, *deeper = path
+    rest = {name: value for name, value in table.items() if name != key}
+    inner = table.get(key)
+    return {**rest, key: _without(inner, deeper)} if deeper and isinstance(inner, dict) else rest
 
 
 def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
