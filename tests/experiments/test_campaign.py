@@ -141,12 +141,18 @@ def test_changes_are_for_all_cells_and_are_recorded(monkeypatch, tmp_path, capsy
     written = json.loads((tmp_path / "here" / "table.json").read_text())
     assert written["changes"] == ["run.rounds=2", "method.tau=1"]
     assert "run.rounds=2, method.tau=1" in (tmp_path / "here" / "table.md").read_text()
+    assert "drawn at random" not in (tmp_path / "here" / "table.md").read_text()
     capsys.readouterr()
     assert reproduce(monkeypatch, *arguments) == 2  # other runs than these are wanted now
     message = capsys.readouterr().err
     assert "digits-pflego-seed0 was run with another recipe: method.tau (1 there, 2 here)" in message
     assert reproduce(monkeypatch, *arguments, "--only-table") == 0
     assert "was run with another recipe: method.tau (1 there, 2 here)" in capsys.readouterr().out
+
+
+def test_a_sample_of_the_clients_is_said_to_be_one(monkeypatch, tmp_path):
+    assert reproduce(monkeypatch, "tiny", "--methods", "fedavg", "--out", "here", "--set", "eval.clients=5") == 0
+    assert "All clients are 5 here, drawn at random." in (tmp_path / "here" / "table.md").read_text()
 
 
 def test_a_run_that_is_older_than_a_setting_is_still_finished(monkeypatch, tmp_path):

@@ -62,11 +62,11 @@ def test_under_another_protocol_all_clients_count_in_each_round(folder):
 
 
 def test_the_difference_is_in_units_of_both_errors_together():
-    assert row(Figure(85, 4), [measured(95, 3)]).difference == pytest.approx(2)
-    assert row(Figure(85, 4), [measured(75, 3)]).difference == pytest.approx(-2)
-    assert row(None, [measured()]).difference is None
-    assert row(Figure(85, 4)).difference is None
-    assert row(Figure(85, 0), [measured(85, 0)]).difference is None
+    assert row(Figure(85, 4)).difference(Figure(95, 3)) == pytest.approx(2)
+    assert row(Figure(85, 4)).difference(Figure(75, 3)) == pytest.approx(-2)
+    assert row(None).difference(Figure(75, 3)) is None
+    assert row(Figure(85, 4)).difference(None) is None
+    assert row(Figure(85, 0)).difference(Figure(85, 0)) is None
 
 
 def test_several_seeds():
@@ -82,18 +82,20 @@ def test_several_seeds():
 
 
 def test_a_line_of_accuracies():
-    table = accuracy([row(Figure(85, 4), [measured(95, 3)]), row(state="not run", method="fedavg")])
-    assert table.headings == ["method", "published", "measured", "diff", "as is", "adapted", "loss"]
-    assert table.lines[0] == [
-        "pflego",
-        "85.00 ± 4.00",
-        "95.00 ± 3.00",
-        "+2.0",
-        "95.00 ± 3.00",
-        "95.00 ± 3.00",
-        "0.5000",
+    run = measured(95, 3)._replace(as_is=Figure(75, 3), adapted=Figure(90, 3))
+    table = accuracy([row(Figure(85, 4), [run]), row(state="not run", method="fedavg")])
+    none = "–"  # noqa: RUF001
+    assert [list(each) for each in zip(table.headings, *table.lines, strict=True)] == [
+        ["method", "pflego", "fedavg"],
+        ["published", "85.00 ± 4.00", none],
+        ["measured", "95.00 ± 3.00", "(not run)"],
+        ["diff", "+2.0", none],
+        ["as is", "75.00 ± 3.00", none],
+        ["diff, as is", "-2.0", none],
+        ["adapted", "90.00 ± 3.00", none],
+        ["diff, adapted", "+1.0", none],
+        ["loss", "0.5000", none],
     ]
-    assert table.lines[1] == ["fedavg", "–", "(not run)", "–", "–", "–", "–"]  # noqa: RUF001
 
 
 def test_seeds_that_are_missing_are_said():
@@ -127,5 +129,5 @@ def test_markdown_and_json():
     assert found["published"] == {"mean": 85, "stderr": 4}
     assert found["measured"]["figure"] == {"mean": 95, "stderr": 3}
     assert found["measured"]["validation"] is None
-    assert found["difference"] == 2
+    assert found["difference"] == {"figure": 2, "as_is": 2, "adapted": 2}
     assert found["state"] == "finished"

@@ -76,6 +76,14 @@ def test_two_processes_keep_what_the_other_has_measured(finished, bare):
     }
 
 
+def test_the_table_has_what_another_process_has_kept_meanwhile(finished, bare):
+    (bare / "runs.json").rename(bare / "later.json")
+    begun = campaign(bare)
+    (bare / "later.json").rename(bare / "runs.json")
+    begun.report()
+    assert json.loads((bare / "table.json").read_text())["rows"] == finished[1]
+
+
 def test_users_are_measured_where_validation_picks(finished):
     out, rows = finished
     records = [json.loads(line) for line in (out / "digits-fedavg-seed1" / "rounds.jsonl").read_text().splitlines()]

@@ -176,13 +176,13 @@ def test_one_class_a_client_is_told_from_all_the_others():
 
 
 def test_the_fair_grid_moves_every_rate_of_a_client_and_leaves_the_rest():
-    at = {"data": "mnist", "degree": "medium", "rate": "0.03"}
+    at = {"data": "mnist", "degree": "medium", "rate": "0.06"}
     cell = the("pflego-fair", method="ditto", **at)
-    assert cell.recipe.method == Ditto(tau=50, eta=0.03, beta=0.03, lam=0.5)
+    assert cell.recipe.method == Ditto(tau=50, eta=0.06, beta=0.06, lam=0.5)
     assert cell.recipe.as_dict()["partition"]["validation"] == 0.1
     assert cell.published is None  # it trains on nine tenths of what the published runs had
-    assert the("pflego-fair", method="fedprox", **at).recipe.method == FedProx(tau=50, eta=0.03, mu=0.25)
-    assert the("pflego-fair", method="fedrecon", **at).recipe.method.beta == 0.03
+    assert the("pflego-fair", method="fedprox", **at).recipe.method == FedProx(tau=50, eta=0.06, mu=0.25)
+    assert the("pflego-fair", method="fedrecon", **at).recipe.method.beta == 0.06
 
 
 def test_of_the_fair_grid_validation_chooses():

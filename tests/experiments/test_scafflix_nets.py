@@ -1,5 +1,6 @@
 """`coterie reproduce scafflix-nets`: what is compared with what, and what is made of it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,8 @@ def test_the_rate_is_chosen_by_validation_and_not_by_test():
     unfinished = [row("flix", "1", "T", "0.1", None, 0.0), row("flix", "1", "T", "0.3", 90.0, 70.0)]
     assert [each.at["rate"] for each in best(unfinished)] == ["0.3"]
     assert counted(unfinished).notes[1:] == ["Not all rates are measured yet in: d methods flix alpha=0.5 1 T."]
+    ended = [replace(unfinished[0], diverged=True), unfinished[1]]
+    assert "largest or the smallest of them in: d methods flix alpha=0.5 1 T." in counted(ended).notes[-1]
     assert len(best([*rows, row("flix", "1", "5T", "0.1", 1.0, 1.0)])) == 2
     assert "largest or the smallest of them in: d methods flix alpha=0.5 1 T." in counted(rows).notes[-1]
     middle = [*rows, row("flix", "1", "T", "1", 50.0, 99.0)]

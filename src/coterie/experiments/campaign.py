@@ -124,6 +124,7 @@ class Campaign:
         """Published beside what is measured by now, of the chosen rows and of all others that lie under `out`; also
         written to table.md and table.json. In runs.json are the figures of the single runs: with it, run folders need
         not be kept."""
+        self._kept.refresh()
         chosen = {row[0].row: row for row in self.rows}
         shown = [chosen.get(variant.row) or self._earlier(variant) for variant in self.experiment.variants()]
         rows = [self._row(row) for row in shown if row]
@@ -150,6 +151,8 @@ class Campaign:
     def _notes(self) -> list[str]:
         """What a reader of the figures must know."""
         notes = [] if self.scale == "full" else ["At this scale the figures are not the paper's to meet."]
+        if drawn := sorted({cell.recipe.eval.clients for cell in self._cells if cell.recipe.eval.clients}):
+            notes.append(f"All clients are {' or '.join(map(str, drawn))} here, drawn at random.")
         if self.changes:
             notes.append(f"Changed in all of them: {', '.join(self.changes)}.")
         for cell in self._cells:
@@ -174,7 +177,18 @@ class Campaign:
             states.insert(0, f"{len(done)} of {len(row)} seeds")
         first, runs = row[0], [self._figures(cell) for cell in done]
         state, seeds = "; ".join(dict.fromkeys(states)), [cell.recipe.run.seed for cell in done]
-        return Row(first.at, first.protocol, first.published, first.published_seconds, runs, state, first.users, seeds)
+        diverged = any((self.folder(cell) / DIVERGED).exists() for cell in row)
+        return Row(
+            first.at,
+            first.protocol,
+            first.published,
+            first.published_seconds,
+            runs,
+            state,
+            first.users,
+            seeds,
+            diverged=diverged,
+        )
 
     def _figures(self, cell: Cell) -> Measured:
         kept = self._kept.measured(cell)

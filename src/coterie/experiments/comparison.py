@@ -38,19 +38,19 @@ class Row:
     """What is published of them."""
     seeds: Sequence[int] = ()
     """Of the runs."""
+    diverged: bool = False
+    """Whether one that is not finished never will be."""
 
     @property
     def measured(self) -> Measured | None:
         return over_seeds(self.runs)
 
-    @property
-    def difference(self) -> float | None:
+    def difference(self, measured: Figure | None) -> float | None:
         """Measured minus published, in units of the standard error of that difference."""
-        measured = self.measured
-        if self.published is None or measured is None or measured.figure is None:
+        if self.published is None or measured is None:
             return None
-        error = math.hypot(measured.figure.stderr, self.published.stderr)
-        return (measured.figure.mean - self.published.mean) / error if error else None
+        error = math.hypot(measured.stderr, self.published.stderr)
+        return (measured.mean - self.published.mean) / error if error else None
 
     def each(self, protocol: str, figure: str = "mean") -> dict[int, float]:
         """A figure over the users at the round that validation picks, by seed."""
@@ -75,7 +75,8 @@ class Row:
                 key: value._asdict() if isinstance(value, Figure) else value
                 for key, value in measured._asdict().items()
             },
-            "difference": self.difference,
+            "difference": measured
+            and {key: self.difference(getattr(measured, key)) for key in ("figure", "as_is", "adapted")},
             "users": self._users(),
         }
 
@@ -132,16 +133,18 @@ def accuracy(rows: Sequence[Row]) -> Table:
     lines = []
     for row in rows:
         measured = row.measured
-        difference = row.difference
+        figure, as_is, adapted = (measured.figure, measured.as_is, measured.adapted) if measured else (None,) * 3
         lines.append(
             {
                 **row.at,
                 "published": text(row.published),
-                "measured": row.told(text(measured and measured.figure)),
+                "measured": row.told(text(figure)),
                 "over seeds": text(measured and measured.spread, ".2f"),
-                "diff": text(difference, "+.1f"),
-                "as is": text(measured and measured.as_is),
-                "adapted": text(measured and measured.adapted),
+                "diff": text(row.difference(figure), "+.1f"),
+                "as is": text(as_is),
+                "diff, as is": text(row.difference(as_is), "+.1f"),
+                "adapted": text(adapted),
+                "diff, adapted": text(row.difference(adapted), "+.1f"),
                 "validation": text(measured and measured.validation),
                 "loss": text(measured and measured.train_loss, ".4f"),
             }
@@ -151,8 +154,11 @@ def accuracy(rows: Sequence[Row]) -> Table:
         f"{PROTOCOLS[rows[0].protocol]}, mean over the rounds that the recipe evaluates at its end; as is and adapted "
         "are all clients after the last round, loss is the training loss over them."
     ]
-    if any(row.difference is not None for row in rows):
-        notes.append("diff is measured minus published, in standard errors of that difference.")
+    if any(line["diff"] != DASH for line in lines):
+        notes.append(
+            "diff is measured minus published, in standard errors of that difference; so are the others, of what is "
+            "published of another protocol."
+        )
     return filled(lines, {*rows[0].at, "measured"}, notes)
 
 

@@ -47,8 +47,7 @@ class Variant:
 
     @property
     def row(self) -> str:
-        """Its name, for all seeds."""
-        return "-".join(self.at.values())
+        return _row(self.at)
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,7 @@ class Cell:
 
     @property
     def row(self) -> str:
-        """All seeds' name."""
-        return "-".join(self.at.values())
+        return _row(self.at)
 
     @property
     def name(self) -> str:
@@ -130,6 +128,11 @@ def cells(variant: Variant, scale: str, seeds: int, changes: Sequence[str]) -> l
         Cell(variant.at, _with_seed(recipe, recipe.run.seed + n), sheet.protocol, published, seconds, users)
         for n in range(seeds)
     ]
+
+
+def _row(at: Mapping[str, str]) -> str:
+    """The name of a cell, whatever its seed."""
+    return "-".join(at.values())
 
 
 def _with_seed(recipe: Recipe, seed: int) -> Recipe:

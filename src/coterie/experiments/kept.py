@@ -35,11 +35,15 @@ class Kept:
         row = self._rows.setdefault(cell.row, {"recipe": cell.recipe.as_dict(), "seeds": {}})
         row["seeds"][str(cell.recipe.run.seed)] = measured.as_dict()
 
-    def write(self) -> None:
-        """A line for each run, if there is any; what another process has written meanwhile stays."""
+    def refresh(self) -> None:
+        """With what another process has written meanwhile."""
         for name, row in self._read().items():
             mine = self._rows.setdefault(name, row)
             mine["seeds"] = {**row["seeds"], **mine["seeds"]}
+
+    def write(self) -> None:
+        """A line for each run, if there is any."""
+        self.refresh()
         if not self._rows:
             return
         parts = []

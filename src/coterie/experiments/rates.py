@@ -17,7 +17,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     fewer: list[str] = []
     for at, group in _groups(rows).items():
         chosen, rates = max(group, key=_validated), [float(row.at["rate"]) for row in group]
-        if not all(row.runs for row in group):
+        if not all(row.runs or row.diverged for row in group):
             fewer += [" ".join(at)] * bool(chosen.runs)
         elif len(rates) > 1 and float(chosen.at["rate"]) in (min(rates), max(rates)):
             ends.append(" ".join(at))
