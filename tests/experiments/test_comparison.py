@@ -88,19 +88,16 @@ def test_a_line_of_accuracies():
     assert [list(each) for each in zip(table.headings, *table.lines, strict=True)] == [
         ["method", "pflego", "fedavg"],
         ["published", "85.00 ± 4.00", none],
-        ["measured", "95.00 ± 3.00", "(not run)"],
-        ["diff", "+2.0", none],
-        ["as is", "75.00 ± 3.00", none],
-        ["diff, as is", "-2.0", none],
-        ["adapted", "90.00 ± 3.00", none],
-        ["diff, adapted", "+1.0", none],
+        ["measured", "95.00 ± 3.00 (+2.0)", "(not run)"],
+        ["as is", "75.00 ± 3.00 (-2.0)", none],
+        ["adapted", "90.00 ± 3.00 (+1.0)", none],
         ["loss", "0.5000", none],
     ]
 
 
 def test_seeds_that_are_missing_are_said():
     table = accuracy([row(Figure(85, 4), [measured(95, 3), measured(93, 4)], "2 of 3 seeds; not run")])
-    assert table.lines[0][1:4] == ["85.00 ± 4.00", "94.00 ± 2.50 (2 of 3 seeds; not run)", "1.41"]
+    assert table.lines[0][1:4] == ["85.00 ± 4.00", "94.00 ± 2.50 (+1.9) (2 of 3 seeds; not run)", "1.41"]
 
 
 def test_columns_that_nobody_fills_are_left_out():
@@ -124,7 +121,7 @@ def test_markdown_and_json():
     lines = accuracy([each]).markdown().splitlines()
     assert lines[2].startswith("| method | published | measured |")
     assert lines[3].startswith("| --- | ---: | ---: |")
-    assert lines[4].startswith("| pflego | 85.00 ± 4.00 | 95.00 ± 3.00 | +2.0 |")
+    assert lines[4].startswith("| pflego | 85.00 ± 4.00 | 95.00 ± 3.00 (+2.0) |")
     found = json.loads(json.dumps(each.as_dict()))
     assert found["published"] == {"mean": 85, "stderr": 4}
     assert found["measured"]["figure"] == {"mean": 95, "stderr": 3}

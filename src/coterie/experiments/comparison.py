@@ -52,6 +52,11 @@ class Row:
         error = math.hypot(measured.stderr, self.published.stderr)
         return (measured.mean - self.published.mean) / error if error else None
 
+    def compared(self, measured: Figure | None) -> str:
+        """The figure, and how it differs."""
+        difference = self.difference(measured)
+        return text(measured) + ("" if difference is None else f" ({difference:+.1f})")
+
     def each(self, protocol: str, figure: str = "mean") -> dict[int, float]:
         """A figure over the users at the round that validation picks, by seed."""
         runs = zip(self.seeds, self.runs, strict=True)
@@ -133,18 +138,14 @@ def accuracy(rows: Sequence[Row]) -> Table:
     lines = []
     for row in rows:
         measured = row.measured
-        figure, as_is, adapted = (measured.figure, measured.as_is, measured.adapted) if measured else (None,) * 3
         lines.append(
             {
                 **row.at,
                 "published": text(row.published),
-                "measured": row.told(text(figure)),
+                "measured": row.told(row.compared(measured and measured.figure)),
                 "over seeds": text(measured and measured.spread, ".2f"),
-                "diff": text(row.difference(figure), "+.1f"),
-                "as is": text(as_is),
-                "diff, as is": text(row.difference(as_is), "+.1f"),
-                "adapted": text(adapted),
-                "diff, adapted": text(row.difference(adapted), "+.1f"),
+                "as is": row.compared(measured and measured.as_is),
+                "adapted": row.compared(measured and measured.adapted),
                 "validation": text(measured and measured.validation),
                 "loss": text(measured and measured.train_loss, ".4f"),
             }
@@ -154,10 +155,10 @@ def accuracy(rows: Sequence[Row]) -> Table:
         f"{PROTOCOLS[rows[0].protocol]}, mean over the rounds that the recipe evaluates at its end; as is and adapted "
         "are all clients after the last round, loss is the training loss over them."
     ]
-    if any(line["diff"] != DASH for line in lines):
+    if any(line["published"] != DASH for line in lines):
         notes.append(
-            "diff is measured minus published, in standard errors of that difference; so are the others, of what is "
-            "published of another protocol."
+            "In brackets: how much more than published, in standard errors of that difference, be it of this protocol "
+            "or of another."
         )
     return filled(lines, {*rows[0].at, "measured"}, notes)
 
