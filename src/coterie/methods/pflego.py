@@ -17,7 +17,7 @@ Steps 4 to 6 and 2 together are one step of stochastic gradient descent on all p
 Deviation: the paper passes the body forward twice, for 3 and for 4. θ does not move between, so the features are
 computed once and kept, and the backward pass of 4 starts from them: one pass each way, whatever τ is. (With dropout in
 the body, 3 and 4 so see the same mask.)
-Every fiftieth round clients also send how the rates of 3 and 5 compare with the 2/L of ℓ_i over W_i (Proposition 2).
+Every fiftieth round clients also send the smoothness L of ℓ_i over W_i, and if 3 and 5 keep to Proposition 2 with it.
 """
 
 from typing import ClassVar, Literal
@@ -111,8 +111,10 @@ class PFLEGO(Method):
         return verbs.server_step(task, shared, memory, update, self._rho(rnd))
 
     def remarks(self, update: Tree, rnd: Round) -> list[str]:
-        bound = "(2/L)(r/I)" if self.head_step == "algorithm1" else "(2/L)(r/I)/alpha_i"
-        return verbs.rate_remarks(update, beta=(self.beta, "2/L"), rho=(self._rho(rnd), bound))
+        bound, times = "(2/L)(r/I)", rnd.cohort_size / rnd.num_clients
+        if self.head_step == "exact":
+            bound, times = f"{bound}/alpha_i", rnd.cohort_size  # alpha_i is 1/I in the mean
+        return verbs.rate_remarks(update, beta=(self.beta, "2/L", 1.0), rho=(self._rho(rnd), bound, times))
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         features, _, buffers = task.body_vjp({**shared, **personal}, data.x)

@@ -93,28 +93,26 @@ def gauged(rnd: Round) -> bool:
 
 
 def gauge(task: Task, head: Tree, features: Tensor, data: Data, rnd: Round, **rates: float | Tensor) -> Tree:
-    """What a client adds to its message for that: of each rate of a step on the head how many times the 2/L of its own
-    loss it is, and 1 if that is not below one."""
+    """What a client adds to its message for that: the L of its loss over its head, and for each rate of a step on the
+    head 1 if it is not below 2/L."""
     if not (gauged(rnd) and task.head_is_linear):
         return {}
-    bound = 2 / head_smoothness(task, head, features, data)
-    times = {name: rate / bound for name, rate in rates.items()}
-    steep = {f"{name}_steep": (value >= 1).to(bound.dtype) for name, value in times.items()}
-    return {**{f"{name}_times": value for name, value in times.items()}, **steep}
+    L = head_smoothness(task, head, features, data)
+    return {"smoothness": L, **{f"{name}_steep": (rate * L >= 2).to(L.dtype) for name, rate in rates.items()}}
 
 
-def rate_remarks(update: Tree, **rates: tuple[float | str, str]) -> list[str]:
-    """On head steps that were undone, and on rates that are not below their bound: of each its value, and what bounds
-    it in words."""
+def rate_remarks(update: Tree, **rates: tuple[float | str, str, float]) -> list[str]:
+    """On head steps that were undone, and on rates that are not below their bound: of each its value, its bound in
+    words, and how many times 2/L that is."""
     mean = {name: float(value / update["weight"]) for name, value in update.items() if not value.ndim}
     said = []
     if (undone := mean["undone"]) > 0:
         said.append(f"the head steps of {_clients(undone)} raised the loss and were undone; lower beta")
-    for name, (rate, bound) in rates.items():
+    for name, (rate, bound, times) in rates.items():
         if share := mean.get(f"{name}_steep", 0.0):
             said.append(
                 f"{name} = {rate} is not below {bound}, the bound of convergence theory, for {_clients(share)}; "
-                f"with the cohort's mean L it is {float(rate) / mean[f'{name}_times']:.3g}"
+                f"in the mean it is {times * 2 / mean['smoothness']:.3g}"
             )
     return said
 
