@@ -152,7 +152,7 @@ def test_changes_are_for_all_cells_and_are_recorded(monkeypatch, tmp_path, capsy
 
 def test_a_sample_of_the_clients_is_said_to_be_one(monkeypatch, tmp_path):
     assert reproduce(monkeypatch, "tiny", "--methods", "fedavg", "--out", "here", "--set", "eval.clients=5") == 0
-    assert "All clients are 5 here, drawn at random." in (tmp_path / "here" / "table.md").read_text()
+    assert "Of all clients 5, drawn at random, are evaluated." in (tmp_path / "here" / "table.md").read_text()
 
 
 def test_a_run_that_is_older_than_a_setting_is_still_finished(monkeypatch, tmp_path):

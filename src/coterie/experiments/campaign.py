@@ -152,7 +152,7 @@ class Campaign:
         """What a reader of the figures must know."""
         notes = [] if self.scale == "full" else ["At this scale the figures are not the paper's to meet."]
         if drawn := sorted({cell.recipe.eval.clients for cell in self._cells if cell.recipe.eval.clients}):
-            notes.append(f"All clients are {' or '.join(map(str, drawn))} here, drawn at random.")
+            notes.append(f"Of all clients {' or '.join(map(str, drawn))}, drawn at random, are evaluated.")
         if self.changes:
             notes.append(f"Changed in all of them: {', '.join(self.changes)}.")
         for cell in self._cells:

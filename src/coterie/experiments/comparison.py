@@ -80,7 +80,8 @@ class Row:
                 key: value._asdict() if isinstance(value, Figure) else value
                 for key, value in measured._asdict().items()
             },
-            "difference": measured
+            "difference": self.published
+            and measured
             and {key: self.difference(getattr(measured, key)) for key in ("figure", "as_is", "adapted")},
             "users": self._users(),
         }
