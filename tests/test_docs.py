@@ -112,6 +112,27 @@ def test_links_lead_somewhere(page):
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "feddecay-beta",
+        "feddecay-pubmed",
+        "feddecay-pubmed-grid",
+        "feddecay-sst2",
+        "feddecay-writers",
+        "pflego-omniglot-small",
+        "pflego-seconds",
+        "pflego-table1",
+        "scafflix-nets-small",
+    ],
+)
+def test_a_measured_table_stands_in_its_page(name):
+    page = (ROOT / "docs" / "results" / f"{name.partition('-')[0]}.md").read_text().splitlines()
+    rows = [line for line in (ROOT / "results" / name / "table.md").read_text().splitlines() if line.startswith("|")]
+    assert len(rows) > 2
+    assert [row for row in rows if row not in page] == []
+
+
 def test_commands_in_the_readme_exist():
     commands = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
     commands |= {group.name for group in cli.app.registered_groups}
