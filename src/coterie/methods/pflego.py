@@ -14,9 +14,8 @@ Descent", arXiv:2202.09848, Algorithm 1. The objective (1) is L(θ, W_1..W_I) = 
     6.  send g_i
 
 Steps 4 to 6 and 2 together are one step of stochastic gradient descent on all parameters.
-Deviation: the paper passes the body forward twice, for 3 and for 4. θ does not move between, so the features are
-computed once and kept, and the backward pass of 4 starts from them: one pass each way, whatever τ is. (With dropout in
-the body, 3 and 4 so see the same mask.)
+Deviation: the paper passes the body forward for 3 and again for 4. θ does not move between, so the features are kept,
+and the backward pass of 4 starts from them: one pass each way, whatever τ is. (Dropout in the body has one mask then.)
 Every fiftieth round clients also send the smoothness L of ℓ_i over W_i, and if 3 and 5 keep to Proposition 2 with it.
 """
 
@@ -111,10 +110,9 @@ class PFLEGO(Method):
         return verbs.server_step(task, shared, memory, update, self._rho(rnd))
 
     def remarks(self, update: Tree, rnd: Round) -> list[str]:
-        bound, times = "(2/L)(r/I)", rnd.cohort_size / rnd.num_clients
-        if self.head_step == "exact":
-            bound, times = f"{bound}/alpha_i", rnd.cohort_size  # alpha_i is 1/I in the mean
-        return verbs.rate_remarks(update, beta=(self.beta, "2/L", 1.0), rho=(self._rho(rnd), bound, times))
+        words, alpha = ("/alpha_i", 1 / rnd.num_clients) if self.head_step == "exact" else ("", 1.0)  # in the mean
+        rho = self._rho(rnd), f"(2/L)(r/I){words}", rnd.cohort_size / rnd.num_clients / alpha
+        return verbs.rate_remarks(update, beta=(self.beta, "2/L", 1.0), rho=rho)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         features, _, buffers = task.body_vjp({**shared, **personal}, data.x)
