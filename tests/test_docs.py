@@ -120,6 +120,7 @@ def test_links_lead_somewhere(page):
         "feddecay-pubmed-grid",
         "feddecay-sst2",
         "feddecay-writers",
+        "pflego-fair",
         "pflego-omniglot-small",
         "pflego-seconds",
         "pflego-table1",
