@@ -123,6 +123,9 @@ def test_what_is_given_no_value_is_left_out(file):
     _, settings = read(file, ["sweep.trials=", "sweep.space.method.tau =", "sweep.space.model.hidden="], {})
     assert settings.trials is None
     assert settings.space == {"method": {"beta": {"low": 0.1, "high": 1.0, "log": False}}}
+    assert read(file, ["sweep.trials.x="], {})[1].trials == 5
+    with pytest.raises(UserError, match=r"unknown key sweep\.trails \(did you mean 'trials'\?\)"):
+        read(file, ["sweep.trails="], {})
 
 
 @pytest.mark.parametrize(

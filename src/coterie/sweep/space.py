@@ -22,7 +22,7 @@ from pydantic import Field
 from coterie import recipe as recipes
 from coterie import registry, streams
 from coterie.errors import UserError
-from coterie.recipe import Recipe, Tables, changed, make
+from coterie.recipe import ABSENT, Recipe, Tables, changed, make
 from coterie.settings import Count, settings
 
 Point = dict[str, Any]
@@ -128,10 +128,10 @@ def read(source: str | Path, changes: Sequence[str], options: Mapping[str, Any])
     own = [change for change in changes if change.startswith("sweep.")]
     for change in own:
         path, equals, text = change.partition("=")
-        left_out = equals and not text.strip()
-        section = (
-            _without(section, path.strip().split(".")[1:]) if left_out else _merged(section, _tables(change)["sweep"])
-        )
+        if equals and not text.strip():
+            section = _without(section, path.strip().split(".")[1:])
+        else:
+            section = _merged(section, _tables(change)["sweep"])
     section |= {key: value for key, value in options.items() if value is not None}
     base = recipes.read(tree, [change for change in changes if change not in own])
     return base, make(SweepSettings, "sweep", section)
@@ -175,11 +175,16 @@ def _tables(change: str) -> dict[str, Any]:
     raise UserError(f"--set {change!r} is not of the form sweep.key=value or sweep.space.section.key=[values]")
 
 
-def _without(table: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+def _without(section: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    """A key as if it were not given; `make` says if there is none of that name."""
     key, *deeper = path
-    rest = {name: value for name, value in table.items() if name != key}
-    inner = table.get(key)
-    return {**rest, key: _without(inner, deeper)} if deeper and isinstance(inner, dict) else rest
+    if not deeper:
+        return {**section, key: ABSENT}
+    inner = section.get(key)
+    if not isinstance(inner, dict):
+        return dict(section)
+    left = {name: value for name, value in _without(inner, deeper).items() if value is not ABSENT}
+    return {**section, key: left}
 
 
 def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
