@@ -11,20 +11,21 @@ from torch import nn
 
 import reference as ref
 from coterie import registry
-from coterie.engine.engine import Engine
-from coterie.engine.loop import Loop
-from coterie.engine.round import play_round
-from coterie.engine.setup import Setup
-from coterie.evaluate import evaluate
-from coterie.federation import Examples, Federation, Groups
+from coterie.clients.engine import Engine
+from coterie.clients.loop import Loop
+from coterie.clients.setup import Setup
+from coterie.data.examples import Examples, Groups
+from coterie.data.federation import Federation
+from coterie.data.partition.natural import Natural
+from coterie.measure.evaluate import evaluate
 from coterie.models.model import Model
-from coterie.models.own import Own
-from coterie.partition.natural import Natural
+from coterie.models.module import Own
 from coterie.recipe import Recipe
+from coterie.server.round import play_round
 from coterie.streams import torch_seeded
 from coterie.training import prepare
 
-METHODS = registry.names("methods")
+METHODS = registry.names("method")
 SIZES = (9, 3, 12, 1, 30, 2, 9)
 """Of clients with heads of 3, 2, 3, 1, 3, 2, 3. Two of them, of 9 and 12, vmap puts together: one has padding."""
 STEPS = 7  # local ones, of methods that have more by default
@@ -54,7 +55,7 @@ def model(kind: str) -> Model:
             net = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 5))
             return Own(net=net, head_name="3")
     options = {"numbers": {"hidden": [6]}, "mlp": {"hidden": [6]}, "logreg": {}}
-    return registry.load("models", "mlp" if kind == "numbers" else kind)(**options[kind])
+    return registry.load("model", "mlp" if kind == "numbers" else kind)(**options[kind])
 
 
 def game(method: str, kind: str = "mlp", dtype: str = "float64", batch: int = 0, **chosen: Any) -> Setup:
@@ -69,7 +70,7 @@ def game(method: str, kind: str = "mlp", dtype: str = "float64", batch: int = 0,
 def named_options() -> Iterator[tuple[str, str, str]]:
     """(method, field, value) for every word that a method's field takes, but its default."""
     for method in METHODS:
-        cls = registry.load("methods", method)
+        cls = registry.load("method", method)
         for field in fields(cls):
             for value in _words(get_type_hints(cls)[field.name]):
                 if value != field.default:

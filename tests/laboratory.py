@@ -10,10 +10,10 @@ from torch import nn
 
 import reference as ref
 from coterie import Federation
-from coterie.engine.setup import Setup
-from coterie.method import Method, Tree
+from coterie.clients.setup import Setup
+from coterie.core.method import Method, Tree
 from coterie.models.logreg import LogReg
-from coterie.models.own import Own
+from coterie.models.module import Own
 from coterie.recipe import Recipe
 
 Vector = np.ndarray

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from coterie.federation import Examples, Groups, Index
+from coterie.core.data import Index
+from coterie.data.examples import Examples, Groups
 
 
 def labelled(y_train: Index, y_test: Index, num_classes: int) -> Examples:

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from coterie import Federation
-from coterie.engine.loop import Loop
-from coterie.engine.round import Played, play_round
-from coterie.engine.setup import Setup
-from coterie.engine.store import PersonalStore
-from coterie.method import Method, Round, Tree
+from coterie.clients.loop import Loop
+from coterie.clients.setup import Setup
+from coterie.core.method import Method, Round, Tree
 from coterie.models.mlp import MLP
 from coterie.models.model import Model
 from coterie.recipe import Recipe
+from coterie.server.round import Played, play_round
+from coterie.storage.store import PersonalStore
 from coterie.training import prepare
 
 BODY = ("body.1.weight", "body.1.bias")

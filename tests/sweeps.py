@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from coterie import recipe as recipes
-from coterie.sweep.space import SweepSettings
-from coterie.sweep.sweep import Sweep
+from coterie.lab.sweep.space import SweepSettings
+from coterie.lab.sweep.sweep import Sweep
 
 TREE = {
     "data": {"name": "digits"},

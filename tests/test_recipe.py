@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from coterie import recipe, registry
-from coterie.engine.sampler import Fixed, Independent, Uniform
 from coterie.errors import UserError
 from coterie.methods import PFLEGO, FedAvg
 from coterie.models.mlp import MLP
 from coterie.recipe import Recipe, read
+from coterie.server.participation import Fixed, Independent, Uniform
 from coterie.settings import settings
 
 FILE = """
@@ -407,9 +407,9 @@ def test_a_negative_batch_size_is_refused() -> None:
 @pytest.mark.parametrize(
     ("section", "kind", "name", "nearest"),
     [
-        ("method", "methods", "pflgo", "pflego"),
+        ("method", "method", "pflgo", "pflego"),
         ("data", "data", "digit", "digits"),
-        ("model", "models", "mpl", "mlp"),
+        ("model", "model", "mpl", "mlp"),
         ("partition", "partition", "class", "classes"),
         ("aggregate", "aggregate", "means", "mean"),
     ],

@@ -8,7 +8,7 @@ from coterie import recipe, registry
 from coterie.methods import FedAvg
 
 METHOD = """
-from coterie.method import settings
+from coterie.core.method import settings
 from coterie.methods.fedsgd import FedSGD
 
 @settings
@@ -26,7 +26,7 @@ def third_party(tmp_path, monkeypatch):
     (package / "__init__.py").write_text("from someones_package.methods import Mine\n")
     told.mkdir()
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: someones-package\nVersion: 1\n")
-    points = "[coterie.methods]\nmine = someones_package:Mine\nbroken = someones_package.gone:Gone\n"
+    points = "[coterie.method]\nmine = someones_package:Mine\nbroken = someones_package.gone:Gone\n"
     (told / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(tmp_path)
     registry._third_party.cache_clear()
@@ -35,12 +35,12 @@ def third_party(tmp_path, monkeypatch):
 
 
 def test_a_method_of_a_third_party_is_read_back_by_its_name(third_party, tmp_path):
-    assert "mine" in registry.names("methods")
+    assert "mine" in registry.names("method")
     coterie.train(ref.federation(), method="mine", rounds=1, out=tmp_path / "run")
     assert 'name = "mine"' in (tmp_path / "run" / "recipe.toml").read_text()
     again = recipe.read(tmp_path / "run" / "recipe.toml").method
-    assert type(again) is registry.load("methods", "mine")
-    assert registry.name_of("methods", again) == "mine"
+    assert type(again) is registry.load("method", "mine")
+    assert registry.name_of("method", again) == "mine"
 
 
 def test_what_nobody_registered_has_the_name_of_its_class(third_party):
@@ -49,5 +49,5 @@ def test_what_nobody_registered_has_the_name_of_its_class(third_party):
     class Another(FedAvg):
         pass
 
-    assert registry.name_of("methods", Another()) == Another.__qualname__
-    assert registry.name_of("methods", FedAvg()) == "fedavg"
+    assert registry.name_of("method", Another()) == Another.__qualname__
+    assert registry.name_of("method", FedAvg()) == "fedavg"

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import coterie
-from coterie.engine.checkpoint import load_checkpoint
-from coterie.engine.store import PersonalStore
+from coterie.storage.checkpoint import load_checkpoint
+from coterie.storage.store import PersonalStore
 
 CLIENTS = 10
 SETTINGS = [

@@ -12,15 +12,15 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from coterie import methods
+    from coterie.data.federation import Federation
     from coterie.errors import UserError
-    from coterie.federation import Federation
     from coterie.recipe import Recipe
     from coterie.run import Run
     from coterie.training import train
 else:
     # Loaded when they are asked for: PyTorch takes seconds, and `coterie --help` needs none of it.
     _HOMES = {
-        "Federation": "federation",
+        "Federation": "data.federation",
         "Recipe": "recipe",
         "Run": "run",
         "UserError": "errors",

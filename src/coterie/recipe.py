@@ -11,14 +11,15 @@ from pydantic import Field
 
 from coterie import registry, streams
 from coterie.aggregate.rule import Rule
-from coterie.data.dataset import Dataset
-from coterie.engine.population import PopulationSettings
-from coterie.engine.sampler import Fixed, Independent, Participation, Uniform
+from coterie.core.method import Method
+from coterie.data.examples import Examples
+from coterie.data.federation import Federation
+from coterie.data.partition.partition import Partition
+from coterie.data.sets.dataset import Dataset
 from coterie.errors import UserError
-from coterie.federation import Examples, Federation
-from coterie.method import Method
 from coterie.models.model import Model
-from coterie.partition.partition import Partition
+from coterie.server.participation import Fixed, Independent, Participation, Uniform
+from coterie.server.population import PopulationSettings
 from coterie.settings import Count, Gigabytes, Length, Size, settings
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ ABSENT = object()
 """In the place of a value: as if the key were not there."""
 
 PLAIN = {"run": RunSettings, "population": PopulationSettings, "eval": EvalSettings, "engine": EngineSettings}
-NAMED = {"data": "data", "partition": "partition", "model": "models", "method": "methods", "aggregate": "aggregate"}
+NAMED = ("data", "partition", "model", "method", "aggregate")
 NO_PART_OF_A_RUN = ("experiment", "sweep")
 OF_DATA = ("partition", "model")
 USUAL = {"partition": "classes", "model": "mlp", "method": "pflego", "aggregate": "mean"}
@@ -116,15 +117,15 @@ class Recipe:
             if not isinstance(table, dict):
                 raise UserError(f"{section} = {table!r} must be a section with keys, like {section}.name")
         parts: dict[str, Any] = {name: make(kind, name, tree.get(name, {})) for name, kind in PLAIN.items()}
-        for section, kind in NAMED.items():
+        for section in NAMED:
             if section not in tree and (section == "data" or (section == "partition" and "data" not in tree)):
                 continue
             options = dict(tree.get(section, {}))
             usual = getattr(parts.get("data"), f"usual_{section}", USUAL.get(section))
             name = usual if (given := options.pop("name", ABSENT)) is ABSENT else given
             if not isinstance(name, str):
-                raise UserError(f"{section}.name must be one of: {', '.join(registry.names(kind))}")
-            parts[section] = make(registry.load(kind, name), section, options)
+                raise UserError(f"{section}.name must be one of: {', '.join(registry.names(section))}")
+            parts[section] = make(registry.load(section, name), section, options)
         if (kind := parts["engine"].kind) not in (kinds := ["auto", *registry.names("engine")]):
             close = registry.nearest(kind, kinds)
             raise UserError(f"unknown engine.kind {kind!r}{close}; there is: {', '.join(kinds)}")
@@ -149,7 +150,7 @@ class Recipe:
         tree = {}
         for section in [*NAMED, *PLAIN]:
             if (part := getattr(self, section)) is not None:
-                name = {"name": registry.name_of(NAMED[section], part)} if section in NAMED else {}
+                name = {"name": registry.name_of(section, part)} if section in NAMED else {}
                 options = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
                 tree[section] = name | {key: value for key, value in options.items() if _in_toml(value)}
         return tree
@@ -169,7 +170,7 @@ def read(source: str | Path | Mapping[str, Any], changes: Sequence[str] = ()) ->
             raise UserError(f"--set {change!r}: [{section}] is no part of a run; leave it away")
         tables.setdefault(section, {})[key] = _value(text.strip())
     if "experiment" in tree:
-        from coterie.experiments.sheet import Sheet  # which is made of recipes
+        from coterie.lab.papers.sheet import Sheet  # which is made of recipes
 
         Sheet.of(tree)
     tree = changed(tree, tables)

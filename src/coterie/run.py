@@ -10,15 +10,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from coterie import registry, streams
-from coterie.engine.simulate import Record, Simulation
+from coterie.core.method import Client, Tree
+from coterie.data.federation import Federation
 from coterie.errors import UserError
-from coterie.evaluate import Scores
-from coterie.federation import Federation
-from coterie.method import Client, Tree
+from coterie.measure.evaluate import Scores
+from coterie.measure.summary import protocol, totals, which, with_last10
 from coterie.recipe import Recipe
 from coterie.report.document import people, things
+from coterie.server.rounds import Record, Simulation
 from coterie.settings import length
-from coterie.summary import protocol, totals, which, with_last10
 
 
 class Run:
@@ -128,7 +128,7 @@ class Run:
         existing = which(len(self._evaluation.test.as_is.clients), len(present))
         new = which(len(self._evaluation.test.before.clients), len(self.federation.new))
         return {
-            "method": registry.name_of("methods", setup.method),
+            "method": registry.name_of("method", setup.method),
             "engine": registry.name_of("engine", simulation.engine),
             "seed": setup.seed,
             "rounds": len(self.history),

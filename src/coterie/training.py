@@ -10,26 +10,26 @@ import torch
 from torch import Tensor, nn
 
 from coterie import registry, streams
-from coterie.engine.checkpoint import load_checkpoint, save_checkpoint
-from coterie.engine.choose import choose
-from coterie.engine.engine import Engine
-from coterie.engine.machine import settle
-from coterie.engine.population import Population, PopulationSettings
-from coterie.engine.sampler import Fixed
-from coterie.engine.setup import Setup
-from coterie.engine.simulate import Record, Simulation
+from coterie.clients.choose import choose
+from coterie.clients.engine import Engine
+from coterie.clients.machine import settle
+from coterie.clients.setup import Setup
+from coterie.core.method import Method, Round, Task
+from coterie.core.tree import digest, like
+from coterie.data.federation import Federation
 from coterie.errors import UserError
-from coterie.federation import Federation
-from coterie.folder import RunFolder
-from coterie.method import Method, Round, Task
 from coterie.models.init import draw
 from coterie.models.model import Model
-from coterie.models.own import Own
+from coterie.models.module import Own
 from coterie.recipe import NAMED, PLAIN, EngineSettings, Recipe, Tables, changed, make
 from coterie.report.page import page
 from coterie.run import Run
+from coterie.server.participation import Fixed
+from coterie.server.population import Population, PopulationSettings
+from coterie.server.rounds import Record, Simulation
 from coterie.settings import length
-from coterie.tree import digest, like
+from coterie.storage.checkpoint import load_checkpoint, save_checkpoint
+from coterie.storage.folder import RunFolder
 
 logger = logging.getLogger("coterie")
 
@@ -178,7 +178,7 @@ def prepare(recipe: Recipe, federation: Federation) -> Simulation:
     participation.check(len(federation.existing))
     everyone = participation == Fixed(len(federation.existing)) and recipe.population == PopulationSettings()
     if recipe.method.everyone and not everyone:
-        name = registry.name_of("methods", recipe.method)
+        name = registry.name_of("method", recipe.method)
         raise UserError(f"{name} needs every client in every round; leave out run.clients_per_round and [population]")
     device = _device(recipe.engine.device)
     dtype: torch.dtype = getattr(torch, recipe.engine.dtype)

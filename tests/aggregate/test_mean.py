@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from coterie.aggregate.mean import Mean
-from coterie.tree import stack
+from coterie.core.tree import stack
 
 MESSAGES = [{"a": torch.tensor([1.0, 2.0]) * i, "n": torch.tensor(i)} for i in range(1, 5)]
 WEIGHTS = torch.tensor([0.5, 1.0, 0.25, 2.0], dtype=torch.float64)

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks.peers import Rounds, Weights, Work, answer, ask, interpreters, reference, time_peers
 
-from coterie.benchmarks import peers
-from coterie.benchmarks.peers import Rounds, Weights, Work, answer, ask, interpreters, reference, time_peers
+from benchmarks import peers
 from coterie.errors import UserError
 
 SMALL = Work(clients=3, examples=10, features=6, hidden=5, classes=4, steps=5, batch=4)

@@ -6,10 +6,9 @@ import json
 import time
 
 import pytest
+from benchmarks.result import Figure, Result, ratio
+from benchmarks.timing import TURN, Child, interleave, scaled, timed
 from rich.console import Console
-
-from coterie.benchmarks.result import Figure, Result, ratio
-from coterie.benchmarks.timing import TURN, Child, interleave, scaled, timed
 
 
 def recorded(calls, name, seconds):

@@ -11,11 +11,11 @@ import torch
 
 import reference as ref
 from coterie import registry
-from coterie.engine.round import play_round
 from coterie.recipe import Recipe
+from coterie.server.round import play_round
 from coterie.training import prepare
-from data import test_cifar, test_femnist
-from own.make import write_csv
+from data.own.make import write_csv
+from data.sets import test_cifar, test_femnist
 
 REAL = {
     "a6a": "libsvm",

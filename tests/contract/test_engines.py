@@ -7,10 +7,10 @@ import torch
 
 import reference as ref
 from coterie import registry
-from coterie.engine.engine import Engine
-from coterie.engine.loop import Loop
-from coterie.engine.round import play_round
-from coterie.engine.setup import Setup
+from coterie.clients.engine import Engine
+from coterie.clients.loop import Loop
+from coterie.clients.setup import Setup
+from coterie.server.round import play_round
 from coterie.settings import Epochs, Length
 from engines import METHODS, SIZES, assert_equal, assert_same_rounds, game, named_options
 
@@ -18,7 +18,7 @@ ENGINES = ["vmap", "fused"]
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 BY_THEORY = ("1/L", "1/trace", "optimal", "newton")
 """For linear models with a regularizer."""
-BY_EPOCHS = [name for name in METHODS if registry.load("methods", name).__annotations__.get("tau") == Length]
+BY_EPOCHS = [name for name in METHODS if registry.load("method", name).__annotations__.get("tau") == Length]
 
 
 def engine(name: str, setup: Setup, **options) -> Engine:
@@ -53,7 +53,7 @@ def test_every_option_that_has_a_name(method, field, value, name):
     assert_same_rounds(setup, engine(name, setup), [[0, 1, 2, 3, 4, 5], [4, 1]], 1e-9)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if hasattr(registry.load("methods", name), "batch_size")])
+@pytest.mark.parametrize("method", [name for name in METHODS if hasattr(registry.load("method", name), "batch_size")])
 def test_minibatches(method):
     setup = game(method, batch=2)
     assert_same_rounds(setup, engine("vmap", setup), [[0, 1, 2, 3, 4, 5], [4, 2]], 1e-9)
@@ -90,7 +90,7 @@ def test_epochs_on_a_cluster(method, ray):
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in BY_EPOCHS])
 def test_adaptation_in_epochs(method, name):
     """Of methods whose local work has no epochs. An epoch of steps with all examples is one step."""
-    setup = game(method, batch=2 if hasattr(registry.load("methods", method), "batch_size") else 0)
+    setup = game(method, batch=2 if hasattr(registry.load("method", method), "batch_size") else 0)
     assert_same_rounds(setup, engine(name, setup), [[0, 1, 2, 3, 4, 5]], 1e-9, adapt_steps=Epochs(2))
 
 

@@ -10,21 +10,21 @@ from torch import nn
 
 import reference as ref
 from coterie import Federation, registry
-from coterie.cost import local_work
-from coterie.counting import CountFlops
-from coterie.engine.setup import Setup
-from coterie.engine.store import PersonalStore
+from coterie.clients.setup import Setup
+from coterie.core.counting import CountFlops
+from coterie.core.tree import stack
+from coterie.measure.cost import local_work
 from coterie.models.logreg import LogReg
 from coterie.models.mlp import MLP
-from coterie.models.own import Own
+from coterie.models.module import Own
 from coterie.run import Run
 from coterie.settings import Length
+from coterie.storage.store import PersonalStore
 from coterie.streams import torch_seeded
 from coterie.training import train
-from coterie.tree import stack
 
-METHODS = registry.names("methods")
-BY_EPOCHS = [name for name in METHODS if registry.load("methods", name).__annotations__.get("tau") == Length]
+METHODS = registry.names("method")
+BY_EPOCHS = [name for name in METHODS if registry.load("method", name).__annotations__.get("tau") == Length]
 
 
 class ConvNet(nn.Module):
@@ -41,7 +41,7 @@ class ConvNet(nn.Module):
 
 
 def make(name: str, model: str, buffers: str = "average") -> Setup:
-    method = registry.load("methods", name)()
+    method = registry.load("method", name)()
     if model == "mlp":
         return ref.setup(method)
     if model == "deep head":
@@ -203,7 +203,7 @@ def test_adaptation_keeps_the_local_buffers_it_made(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_the_cost_is_right_with_local_labels_too(name):
     """Where the head is shared it has as many outputs as the largest label set, whatever the client's own is."""
-    setup = ref.setup(registry.load("methods", name)(), model=MLP(labels="local"))
+    setup = ref.setup(registry.load("method", name)(), model=MLP(labels="local"))
     shared, _, store = start(setup)
     rnd, personal = ref.announced(setup, 2), store[1]
     with CountFlops() as counted:
@@ -237,7 +237,7 @@ def blobs(seed: int = 0) -> Federation:
 
 
 def run(name: str, seed: int = 0, rounds: int = 12) -> Run:
-    some = None if registry.load("methods", name).everyone else 4
+    some = None if registry.load("method", name).everyone else 4
     return train(blobs(), method=name, model="mlp", rounds=rounds, clients_per_round=some, seed=seed, eval_every=6)
 
 
@@ -252,7 +252,7 @@ def test_the_seed_decides_everything(name):
     assert same(one.shared, again.shared)
     assert same(one.personal("c0"), again.personal("c0"))
     assert not (same(one.shared, other.shared) and same(one.personal("c0"), other.personal("c0")))
-    if not registry.load("methods", name).everyone:
+    if not registry.load("method", name).everyone:
         assert [record["cohort"] for record in one.history] != [record["cohort"] for record in other.history]
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import reference as ref
-from coterie.method import Passes
+from coterie.core.method import Passes
+from coterie.core.tree import pick
 from coterie.methods import Ditto, FedAvg, Local
-from coterie.tree import pick
 
 ALL = ref.BODY + ref.HEAD
 

@@ -9,7 +9,7 @@ import reference as ref
 from coterie.errors import UserError
 from coterie.methods import FedBABU
 from coterie.models.mlp import MLP
-from coterie.models.own import Own
+from coterie.models.module import Own
 
 
 def heavy_ball(params, x, y, steps, rate, momentum, names):

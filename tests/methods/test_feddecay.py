@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import reference as ref
-from coterie.engine.vmap import Vmap
+from coterie.clients.vmap import Vmap
+from coterie.core.steps import minibatch
+from coterie.core.tree import pick
 from coterie.errors import UserError
 from coterie.methods import FedAvg, FedDecay, FedSGD
 from coterie.methods.feddecay import emphasis, emphasis_limit
-from coterie.steps import minibatch
-from coterie.tree import pick
 from engines import assert_same_rounds
 from laboratory import LINEAR, least_squares, vector
 

@@ -24,11 +24,11 @@ from torch import nn
 import laboratory as lab
 import reference as ref
 from coterie import Federation
-from coterie.method import Method
+from coterie.core.method import Method
 from coterie.methods import FOMAML, PFLEGO, FedAvg, FedDecay, FedSGD
 from coterie.methods.feddecay import emphasis_limit
 from coterie.models.logreg import LogReg
-from coterie.models.own import Own
+from coterie.models.module import Own
 from coterie.recipe import Recipe
 from coterie.report.sections import protocol_sentence
 from coterie.report.table import closing_table

@@ -6,12 +6,12 @@ import torch
 
 import reference as ref
 from coterie import Federation
+from coterie.core.steps import minibatch
+from coterie.core.tree import pick
 from coterie.methods import FedAvg, FedEM
 from coterie.models.logreg import LogReg
-from coterie.models.own import Own
-from coterie.steps import minibatch
+from coterie.models.module import Own
 from coterie.streams import torch_seeded
-from coterie.tree import pick
 from engines import Norm
 
 ALL = ref.BODY + ref.HEAD

@@ -6,7 +6,7 @@ from torch import nn
 
 import reference as ref
 from coterie.methods import FedAvg, FedPer
-from coterie.models.own import Own
+from coterie.models.module import Own
 from coterie.streams import torch_seeded
 
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import reference as ref
-from coterie.engine.fused import Fused
-from coterie.engine.loop import Loop
+from coterie.clients.fused import Fused
+from coterie.clients.loop import Loop
 from coterie.methods import PFLEGO, FedRecon
 
 

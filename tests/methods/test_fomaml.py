@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import reference as ref
+from coterie.core.steps import minibatch
 from coterie.methods import FOMAML, FedAvg
 from coterie.methods.feddecay import emphasis
-from coterie.models.own import Own
-from coterie.steps import minibatch
+from coterie.models.module import Own
 from coterie.streams import torch_seeded
 from engines import Norm
 from laboratory import LINEAR, least_squares, vector

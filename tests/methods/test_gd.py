@@ -5,8 +5,8 @@ import pytest
 
 import laboratory as lab
 import reference as ref
+from coterie.core.method import Passes
 from coterie.errors import UserError
-from coterie.method import Passes
 from coterie.methods import GD
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import reference as ref
-from coterie.cost import local_work
-from coterie.counting import CountFlops
-from coterie.engine.vmap import Vmap
+from coterie.clients.vmap import Vmap
+from coterie.core.counting import CountFlops
+from coterie.core.steps import minibatch
+from coterie.measure.cost import local_work
 from coterie.methods import FedAvg, PerFedAvg
-from coterie.steps import minibatch
 from engines import assert_same_rounds, model
 from laboratory import LINEAR, least_squares, vector
 

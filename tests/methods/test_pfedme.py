@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import reference as ref
+from coterie.core.steps import minibatch
+from coterie.core.tree import pick
 from coterie.methods import PFedMe
-from coterie.steps import minibatch
-from coterie.tree import pick
 from laboratory import LINEAR, least_squares, vector
 
 ALL = ref.BODY + ref.HEAD

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import reference as ref
-from coterie.engine.fused import Fused
-from coterie.engine.loop import Loop
+from coterie.clients.fused import Fused
+from coterie.clients.loop import Loop
 from coterie.methods import PFLEGO
-from coterie.models.own import Own
+from coterie.models.module import Own
 from coterie.streams import torch_seeded
 
 

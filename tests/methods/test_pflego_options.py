@@ -10,13 +10,13 @@ from torch.func import grad, jacrev
 
 import reference as ref
 from coterie import Federation
+from coterie.core.steps import head_descent, head_smoothness
+from coterie.core.tree import pick
 from coterie.errors import UserError
 from coterie.methods import PFLEGO
 from coterie.models.logreg import LogReg
-from coterie.models.own import Own
-from coterie.steps import head_descent, head_smoothness
+from coterie.models.module import Own
 from coterie.streams import torch_seeded
-from coterie.tree import pick
 
 
 def features_of(setup, i):

@@ -5,7 +5,7 @@ import torch
 
 import reference as ref
 from coterie.methods import FedAvg, Reptile
-from coterie.models.own import Own
+from coterie.models.module import Own
 from coterie.streams import torch_seeded
 from engines import Norm
 

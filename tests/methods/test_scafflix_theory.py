@@ -8,7 +8,7 @@ import pytest
 
 import laboratory as lab
 import reference as ref
-from coterie.engine.setup import Setup
+from coterie.clients.setup import Setup
 from coterie.methods import FLIX, GD, Scafflix
 
 NEWTON = {"optimum_solver": "newton", "optimum_tolerance": 1e-13}

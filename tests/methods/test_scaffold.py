@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import reference as ref
+from coterie.core.tree import num_bytes, pick
 from coterie.methods import FedAvg, Scaffold
-from coterie.tree import num_bytes, pick
 from laboratory import LINEAR, least_squares, vector
 
 ALL = ref.BODY + ref.HEAD

@@ -10,10 +10,10 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from transformers import BertConfig, BertForPreTraining, BertModel
 
+from coterie.core.task import Task
 from coterie.errors import UserError
 from coterie.models.bert_tiny import BertTiny
 from coterie.streams import torch_seeded
-from coterie.task import Task
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import torch
 from torch import nn
 
 from coterie import registry
+from coterie.core.task import Task
 from coterie.errors import UserError
 from coterie.models.cnn_cifar import CNNCifar, same_pool
 from coterie.models.cnn_dropout import CNNDropout
 from coterie.models.cnn_femnist import CNNFemnist
 from coterie.streams import torch_seeded
-from coterie.task import Task
 
 CIFAR, FEMNIST = (3, 32, 32), (28, 28)
 
@@ -34,7 +34,7 @@ def count(tree, names):
     ],
 )
 def test_parameters_of_body_and_head(name, shape, outputs, body, head, features):
-    cut = task(registry.load("models", name)(), shape, outputs)
+    cut = task(registry.load("model", name)(), shape, outputs)
     assert count(cut.initial, cut.body) == body
     assert cut.head == ("head.weight", "head.bias")
     assert count(cut.initial, cut.head) == head
@@ -121,7 +121,7 @@ def test_layers_in_the_papers_order_give_the_same(name):
     passes = []
     for in_our_order in (True, False):
         with torch_seeded(1):
-            net = registry.load("models", name)().build((2, 12, 12), 5).double()
+            net = registry.load("model", name)().build((2, 12, 12), 5).double()
             x = torch.rand(3, 2, 12, 12, dtype=torch.float64) - 0.5
         learned = [layer for layer in net.body if list(layer.parameters())]
         printed = nn.Sequential(*PRINTED[name](*learned), net.head)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from coterie.core.task import Task
 from coterie.errors import UserError
 from coterie.models.conv4 import Conv4
-from coterie.task import Task
 
 
 @pytest.mark.parametrize(("shape", "features"), [((28, 28), 64), ((1, 28, 28), 64), ((3, 32, 48), 384), ((16, 16), 64)])

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from coterie.core.data import Data, Graph
+from coterie.core.task import Task
 from coterie.errors import UserError
-from coterie.graph import Graph
 from coterie.models.gin import GIN
-from coterie.task import Data, Task
 
 # A path 0 - 1 - 2 - 3 - 4, an edge 5 - 0 and the node 6 alone.
 EDGES = torch.tensor([[0, 1, 2, 3, 5], [1, 2, 3, 4, 0]])

@@ -12,7 +12,7 @@ from coterie.errors import UserError
 from coterie.models.conv4 import Conv4
 from coterie.models.init import draw
 from coterie.models.model import Model
-from coterie.models.own import Own
+from coterie.models.module import Own
 from coterie.recipe import Recipe
 from coterie.settings import settings
 from coterie.streams import torch_seeded

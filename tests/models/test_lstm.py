@@ -5,10 +5,11 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
+from coterie.core.data import Data
+from coterie.core.task import Task
 from coterie.errors import UserError
 from coterie.models.lstm import LSTM
 from coterie.streams import torch_seeded
-from coterie.task import Data, Task
 
 
 def drawn(model=None, shape=(7,), num_outputs=11):

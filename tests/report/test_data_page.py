@@ -7,11 +7,11 @@ import pytest
 from parsed_page import Parsed
 from plotly.offline import get_plotlyjs
 
-from coterie.data import census
-from coterie.federation import Federation
+from coterie.data.federation import Federation
+from coterie.report import census
 from coterie.report.data_page import data_page
 from coterie.report.units import DASH
-from data.held import examples, federation, holding
+from data.sets.held import examples, federation, holding
 
 RECIPE: dict[str, Any] = {
     "data": {"name": "toy"},

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from coterie.aggregate.rule import Rule, Total
+from coterie.core.tree import Tree
 from coterie.settings import settings
-from coterie.tree import Tree
 
 
 @settings

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 from torch import Tensor
 
-from coterie.tree import Tree
+from coterie.core.tree import Tree
 
 
 class Total(ABC):

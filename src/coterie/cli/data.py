@@ -30,9 +30,9 @@ def show_data(
 ) -> None:
     """Count a data set's examples, classes and groups, and those of each client once it is dealt."""
     from coterie import recipe as recipes
-    from coterie.data import census
-    from coterie.data.describe import dealt, described
+    from coterie.report import census
     from coterie.report.data_page import data_page
+    from coterie.report.describe import dealt, described
 
     settings = recipes.read({"data": {"name": name}}, changes or [])
     examples = settings.dataset().load()

@@ -16,7 +16,7 @@ NameArgument = Annotated[
 
 def list_methods(name: NameArgument = "") -> None:
     """The methods there are, with their settings."""
-    _listing("methods", name)
+    _listing("method", name)
 
 
 def list_datasets(name: NameArgument = "") -> None:
@@ -31,7 +31,7 @@ def list_partitions(name: NameArgument = "") -> None:
 
 def list_models(name: NameArgument = "") -> None:
     """The networks there are."""
-    _listing("models", name)
+    _listing("model", name)
 
 
 def list_recipes() -> None:
@@ -49,8 +49,8 @@ def list_experiments() -> None:
     from coterie import registry
 
     table = Table("name", "what it measures")
-    for name in registry.names("experiments"):
-        table.add_row(name, escape(_title(registry.load("experiments", name))))
+    for name in registry.names("experiment"):
+        table.add_row(name, escape(_title(registry.load("experiment", name))))
     Console().print(table)
 
 

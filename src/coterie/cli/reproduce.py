@@ -11,8 +11,8 @@ from coterie.cli.common import Changes, logger, on_interrupt, screen
 from coterie.cli.listings import list_experiments
 
 if TYPE_CHECKING:
-    from coterie.experiments.campaign import Campaign
-    from coterie.experiments.laboratory import Laboratory
+    from coterie.lab.papers.campaign import Campaign
+    from coterie.lab.papers.laboratory import Laboratory
 
 
 def reproduce(
@@ -28,8 +28,8 @@ def reproduce(
 ) -> None:
     """Run what is missing of a paper's table or figure; published and measured side by side."""
     from coterie import registry
-    from coterie.experiments.campaign import Campaign
-    from coterie.experiments.laboratory import Laboratory
+    from coterie.lab.papers.campaign import Campaign
+    from coterie.lab.papers.laboratory import Laboratory
 
     if not name:
         list_experiments()
@@ -37,7 +37,7 @@ def reproduce(
     options = {"data": data, "degree": degree, "method": methods}
     wanted = {axis: [value.strip() for value in values.split(",")] for axis, values in options.items() if values}
     folder = out or Path("runs", "reproduce", f"{name}-{scale}")
-    kind = registry.load("experiments", name)
+    kind = registry.load("experiment", name)
     arguments = (name, wanted, scale, seeds, folder, changes or [])
     if issubclass(kind, Laboratory):
         laboratory = kind(*arguments)
@@ -58,9 +58,9 @@ def reproduce(
 
 
 def _run_missing(campaign: "Campaign") -> None:
-    from coterie.experiments.campaign import estimate_table
-    from coterie.progress import RunProgress
+    from coterie.lab.papers.campaign import estimate_table
     from coterie.report.document import things
+    from coterie.track.bars import RunProgress
 
     missing = campaign.missing()
     if not missing:

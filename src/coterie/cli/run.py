@@ -22,9 +22,9 @@ def run(
 ) -> None:
     """Train a federation: RECIPE, or the default on embedded data."""
     from coterie import recipe as recipes
-    from coterie.folder import read_recipe
-    from coterie.progress import RunProgress
     from coterie.report.table import closing_table, cost_line
+    from coterie.storage.folder import read_recipe
+    from coterie.track.bars import RunProgress
     from coterie.training import Training
 
     if resume is not None and out is not None:

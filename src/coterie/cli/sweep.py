@@ -10,7 +10,7 @@ from rich.console import Console
 from coterie.cli.common import Changes, RecipeArgument, logger, on_interrupt, screen
 
 if TYPE_CHECKING:
-    from coterie.sweep.sweep import Sweep
+    from coterie.lab.sweep.sweep import Sweep
 
 
 def sweep(
@@ -21,8 +21,8 @@ def sweep(
     out: Annotated[Path | None, typer.Option(help="For all trials; runs/sweep/DATA-METHOD unless given.")] = None,
 ) -> None:
     r"""Search a recipe's \[sweep.space]; the best trial, by validation examples, is in best.toml."""
-    from coterie.sweep.space import read
-    from coterie.sweep.sweep import Sweep
+    from coterie.lab.sweep.space import read
+    from coterie.lab.sweep.sweep import Sweep
 
     base, settings = read(recipe, changes or [], {"search": search, "trials": trials})
     base.dataset()  # or it says that there is none
@@ -45,7 +45,7 @@ def sweep(
 
 def _play(work: "Sweep") -> bool:
     """To the end, or until Ctrl-C, which is True."""
-    from coterie.sweep.progress import SweepProgress
+    from coterie.lab.sweep.progress import SweepProgress
 
     interrupted = on_interrupt()
     with SweepProgress(screen, work.total, work.recipe.run.rounds, work.trials) as progress:

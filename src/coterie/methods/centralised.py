@@ -16,9 +16,9 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from coterie.method import Data, Method, Passes, Rate, Round, Task, Tree, settings
-from coterie.steps import adam_memory, fine_tuned, gradient, server_step, sgd_passes, travelling
-from coterie.tree import pick
+from coterie.core.method import Data, Method, Passes, Rate, Round, Task, Tree, settings
+from coterie.core.steps import adam_memory, fine_tuned, gradient, server_step, sgd_passes, travelling
+from coterie.core.tree import pick
 
 
 @settings

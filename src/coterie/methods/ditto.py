@@ -21,9 +21,9 @@ adapts from there.
 import torch
 from torch import Tensor
 
-from coterie.method import Client, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, local_sgd, sgd_passes
-from coterie.tree import displacement, shift
+from coterie.core.method import Client, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Pull, local_sgd, sgd_passes
+from coterie.core.tree import displacement, shift
 
 
 @settings

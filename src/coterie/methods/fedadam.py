@@ -17,10 +17,10 @@ Moments are not corrected for their bias, as in the paper, whose τ is ε here. 
 
 from torch import Tensor
 
-from coterie.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Users, adaptive_move, fine_tuned, local_sgd, moments, sgd_passes, shares
+from coterie.core.tree import displacement, pick, shift
 from coterie.settings import Share
-from coterie.steps import Users, adaptive_move, fine_tuned, local_sgd, moments, sgd_passes, shares
-from coterie.tree import displacement, pick, shift
 
 
 @settings

@@ -16,9 +16,9 @@ Deviation: a client sends how far it moved instead of where it arrived; the same
 
 from torch import Tensor
 
-from coterie.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Users, fine_tuned, local_sgd, sgd_passes, shares
-from coterie.tree import displacement, pick, shift
+from coterie.core.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Users, fine_tuned, local_sgd, sgd_passes, shares
+from coterie.core.tree import displacement, pick, shift
 
 
 @settings

@@ -18,10 +18,10 @@ With β = 0 and ρ = 1 this is FedAvg with equal clients. Buffers are averaged.
 import torch
 from torch import Tensor
 
-from coterie.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Users, fine_tuned, local_sgd, server_move, sgd_passes, shares
+from coterie.core.tree import displacement, pick, shift
 from coterie.settings import Share
-from coterie.steps import Users, fine_tuned, local_sgd, server_move, sgd_passes, shares
-from coterie.tree import displacement, pick, shift
 
 
 @settings

@@ -23,11 +23,11 @@ Step 5 is `adapt`: it shows in the scores after adaptation, and the number of it
 import torch
 from torch import Tensor
 
+from coterie.core.method import Count, Data, Method, Passes, Rate, Round, Task, Tree, settings
+from coterie.core.steps import head_descent, local_sgd
+from coterie.core.tree import displacement, pick, shift
 from coterie.errors import UserError
-from coterie.method import Count, Data, Method, Passes, Rate, Round, Task, Tree, settings
 from coterie.settings import Share
-from coterie.steps import head_descent, local_sgd
-from coterie.tree import displacement, pick, shift
 
 
 @settings

@@ -23,9 +23,9 @@ model.buffers has no say over BatchNorm here.
 
 from torch import Tensor
 
-from coterie.method import Client, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Users, fine_tuned, local_sgd, sgd_passes, shares
-from coterie.tree import displacement, pick, shift
+from coterie.core.method import Client, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Users, fine_tuned, local_sgd, sgd_passes, shares
+from coterie.core.tree import displacement, pick, shift
 
 
 @settings

@@ -29,9 +29,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from coterie.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Users, epoch_steps, fine_tuned, local_gradient, local_sgd, sgd_passes, shares, turns
-from coterie.tree import descend, displacement, pick, shift
+from coterie.core.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Users, epoch_steps, fine_tuned, local_gradient, local_sgd, sgd_passes, shares, turns
+from coterie.core.tree import descend, displacement, pick, shift
 
 
 def emphasis(rates: Sequence[float], sent: Sequence[float] | None = None) -> float:

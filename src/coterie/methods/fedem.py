@@ -24,10 +24,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from coterie.method import Client, Count, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import gradient, sgd_passes, turns, weighted_loss
-from coterie.task import Inputs
-from coterie.tree import descend, displacement, like, pick, shift
+from coterie.core.data import Inputs
+from coterie.core.method import Client, Count, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import gradient, sgd_passes, turns, weighted_loss
+from coterie.core.tree import descend, displacement, like, pick, shift
 
 
 @settings

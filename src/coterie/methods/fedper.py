@@ -19,9 +19,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from coterie.method import Client, Data, Labels, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import fine_tuned, local_sgd, sgd_passes
-from coterie.tree import displacement, pick, shift
+from coterie.core.method import Client, Data, Labels, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import fine_tuned, local_sgd, sgd_passes
+from coterie.core.tree import displacement, pick, shift
 
 
 @settings

@@ -18,9 +18,9 @@ weighed by size, as in FedAvg. A client sends how far it moved, which is the sam
 
 from torch import Tensor
 
-from coterie.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, local_sgd, sgd_passes
-from coterie.tree import displacement, pick, shift
+from coterie.core.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Pull, local_sgd, sgd_passes
+from coterie.core.tree import displacement, pick, shift
 
 
 @settings

@@ -24,9 +24,9 @@ from typing import ClassVar, Literal
 from torch import Tensor
 from torch.func import grad_and_value
 
-from coterie.method import Client, Count, Data, Labels, Method, Passes, Rate, Round, Task, Tree, settings
-from coterie.steps import adam_memory, around_features, head_descent, server_step
-from coterie.tree import pick
+from coterie.core.method import Client, Count, Data, Labels, Method, Passes, Rate, Round, Task, Tree, settings
+from coterie.core.steps import adam_memory, around_features, head_descent, server_step
+from coterie.core.tree import pick
 
 
 @settings

@@ -22,11 +22,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from coterie.core.method import Client, Count, Data, Labels, Method, Passes, Rate, Round, Task, Tree, settings
+from coterie.core.steps import head_descent, local_sgd
+from coterie.core.tree import displacement, pick, shift
 from coterie.errors import UserError
-from coterie.method import Client, Count, Data, Labels, Method, Passes, Rate, Round, Task, Tree, settings
 from coterie.settings import Share
-from coterie.steps import head_descent, local_sgd
-from coterie.tree import displacement, pick, shift
 
 
 @settings

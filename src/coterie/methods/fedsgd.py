@@ -16,9 +16,9 @@ Deviation: in the paper clients send ∇ ℓ_i(w), and the server multiplies; wi
 
 from torch import Tensor
 
-from coterie.method import Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Users, fine_tuned, local_sgd, sgd_passes, shares
-from coterie.tree import displacement, pick, shift
+from coterie.core.method import Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Users, fine_tuned, local_sgd, sgd_passes, shares
+from coterie.core.tree import displacement, pick, shift
 
 
 @settings

@@ -27,12 +27,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from coterie import control
-from coterie.control import Mixing
-from coterie.convex import Bound, Search, Solver, Step, curvature
-from coterie.method import Client, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, local_sgd, sgd_passes, travelling
-from coterie.tree import displacement, pick, shift
+from coterie.core.method import Client, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Pull, control, local_sgd, sgd_passes, travelling
+from coterie.core.steps.control import Mixing
+from coterie.core.steps.convex import Bound, Search, Solver, Step, curvature
+from coterie.core.tree import displacement, pick, shift
 
 
 @settings

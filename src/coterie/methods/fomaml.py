@@ -20,9 +20,9 @@ First-Order Meta-Learning Algorithms", arXiv:1803.02999. BatchNorm statistics mo
 import torch
 from torch import Tensor
 
-from coterie.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Users, fine_tuned, local_gradient, sgd_passes, shares, travelling, turns
-from coterie.tree import descend, displacement, pick, shift
+from coterie.core.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Users, fine_tuned, local_gradient, sgd_passes, shares, travelling, turns
+from coterie.core.tree import descend, displacement, pick, shift
 
 
 @settings

@@ -20,9 +20,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from coterie.convex import Bound, Step, curvature
-from coterie.method import Data, Method, Passes, Rate, Round, Task, Tree, settings
-from coterie.steps import Pull, fine_tuned, local_gradient, server_step, sgd_passes, travelling
+from coterie.core.method import Data, Method, Passes, Rate, Round, Task, Tree, settings
+from coterie.core.steps import Pull, fine_tuned, local_gradient, server_step, sgd_passes, travelling
+from coterie.core.steps.convex import Bound, Step, curvature
 
 
 @settings

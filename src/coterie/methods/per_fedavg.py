@@ -22,9 +22,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from coterie.method import Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Users, fine_tuned, local_gradient, minibatch, sgd_passes, shares
-from coterie.tree import descend, displacement, pick, shift
+from coterie.core.method import Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Users, fine_tuned, local_gradient, minibatch, sgd_passes, shares
+from coterie.core.tree import descend, displacement, pick, shift
 
 
 @settings

@@ -20,9 +20,9 @@ Deviation: the paper leaves open where 4 starts. Buffers go with the passes of 4
 import torch
 from torch import Tensor
 
-from coterie.method import Client, Count, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, Users, local_sgd, server_move, sgd_passes, shares, turns
-from coterie.tree import displacement, pick
+from coterie.core.method import Client, Count, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Pull, Users, local_sgd, server_move, sgd_passes, shares, turns
+from coterie.core.tree import displacement, pick
 
 
 @settings

@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from coterie import steps as verbs
+from coterie.core import steps as verbs
+from coterie.core.method import Client, Count, Data, Labels, Method, Passes, Rate, Round, Task, Tree, settings
+from coterie.core.tree import descend, pick
 from coterie.errors import UserError
-from coterie.method import Client, Count, Data, Labels, Method, Passes, Rate, Round, Task, Tree, settings
-from coterie.tree import descend, pick
 
 
 @settings

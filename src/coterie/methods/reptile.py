@@ -16,9 +16,9 @@ With ρ = 1 this is FedAvg with equal clients. Buffers are averaged, whatever ρ
 
 from torch import Tensor
 
-from coterie.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Users, fine_tuned, local_sgd, server_move, sgd_passes, shares
-from coterie.tree import displacement, pick, shift
+from coterie.core.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Users, fine_tuned, local_sgd, server_move, sgd_passes, shares
+from coterie.core.tree import displacement, pick, shift
 
 
 @settings

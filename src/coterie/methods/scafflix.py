@@ -32,12 +32,11 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from coterie import control
-from coterie.control import Mixing
-from coterie.convex import Bound, Chance, Search, Solver, Step, best_p, curvature, step_size
-from coterie.method import Client, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, fine_tuned, local_sgd, sgd_passes, travelling
-from coterie.tree import displacement, pick, shift
+from coterie.core.method import Client, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Pull, control, fine_tuned, local_sgd, sgd_passes, travelling
+from coterie.core.steps.control import Mixing
+from coterie.core.steps.convex import Bound, Chance, Search, Solver, Step, best_p, curvature, step_size
+from coterie.core.tree import displacement, pick, shift
 
 
 @settings

@@ -25,11 +25,10 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from coterie import control
-from coterie.convex import Bound, Chance, Step, best_p, curvature
-from coterie.method import Client, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import Pull, fine_tuned, local_sgd, sgd_passes
-from coterie.tree import displacement, pick, shift
+from coterie.core.method import Client, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import Pull, control, fine_tuned, local_sgd, sgd_passes
+from coterie.core.steps.convex import Bound, Chance, Step, best_p, curvature
+from coterie.core.tree import displacement, pick, shift
 
 
 @settings

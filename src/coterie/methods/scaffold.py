@@ -25,9 +25,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from coterie.method import Client, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.steps import fine_tuned, local_sgd, num_steps, server_move, sgd_passes, shares
-from coterie.tree import displacement, pick, shift
+from coterie.core.method import Client, Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
+from coterie.core.steps import fine_tuned, local_sgd, num_steps, server_move, sgd_passes, shares
+from coterie.core.tree import displacement, pick, shift
 
 
 @settings

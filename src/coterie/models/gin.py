@@ -9,8 +9,8 @@ which nothing is summed. Head: that one.
 from torch import Tensor, nn
 from torch.nn import functional
 
+from coterie.core.data import Graph
 from coterie.errors import UserError
-from coterie.graph import Graph
 from coterie.models.model import Model
 from coterie.settings import Count, Share, settings
 

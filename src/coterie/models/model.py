@@ -6,8 +6,8 @@ from typing import Literal
 
 from torch import nn
 
+from coterie.core.task import BufferPolicy, HeadInit
 from coterie.settings import settings
-from coterie.task import BufferPolicy, HeadInit
 
 
 @settings

@@ -9,7 +9,7 @@ from coterie.report.units import count
 
 
 def data_page(recipe: Record, data: Record, clients: Record | None, problem: str = "") -> str:
-    """From the records of `coterie.data.census`; without clients, `problem` says why they could not be dealt to."""
+    """From the records of `coterie.report.census`; without clients, `problem` says why they could not be dealt to."""
     name, partition = str(recipe["data"]["name"]), str(recipe["partition"]["name"])
     parts = [f"dealt by <strong>{escape(partition)}</strong>"]
     body = [section("Examples", _facts(data["facts"])), _totals(data)]

@@ -1,0 +1,65 @@
+"""F: the same FedAvg rounds by other systems, where they are installed (the extra `peers`).
+
+B's many tiny clients, against Coterie's vmap, and A's 20 clients of 600 examples, against what `auto` chooses. A peer
+is a process of its own that warms up and then plays all its rounds, so Coterie is timed before and after them all.
+"""
+
+import statistics
+
+from benchmarks import paper_size, tiny_clients
+from benchmarks.peers import Work, time_peers
+from benchmarks.result import Figure, Result
+from benchmarks.timing import Seconds, interleave, rounds
+
+TINY, PAPER = "many tiny clients", "paper size"
+WORK = {
+    TINY: Work(
+        clients=tiny_clients.CLIENTS,
+        examples=tiny_clients.EXAMPLES,
+        features=tiny_clients.FEATURES,
+        hidden=tiny_clients.HIDDEN,
+        classes=tiny_clients.CLASSES,
+        steps=tiny_clients.STEPS,
+        batch=tiny_clients.BATCH,
+    ),
+    PAPER: Work(
+        clients=paper_size.COHORT,
+        examples=paper_size.EXAMPLES,
+        features=paper_size.FEATURES,
+        hidden=paper_size.HIDDEN,
+        classes=2,
+        steps=paper_size.TAU,
+        batch=0,
+    ),
+}
+
+
+def measure(repeats: int) -> Result:
+    tiny = rounds(
+        tiny_clients.federation(tiny_clients.CLIENTS),
+        "vmap",
+        tiny_clients.CLIENTS,
+        method=tiny_clients.METHOD,
+        model=tiny_clients.MODEL,
+    )
+    paper = rounds(
+        paper_size.federation(2, paper_size.COHORT),
+        "auto",
+        paper_size.COHORT,
+        method={"name": "fedavg", "tau": paper_size.TAU},
+    )
+    ours = {f"Coterie, {TINY}": tiny, f"Coterie, {PAPER}": paper}
+    before = interleave(ours, repeats)
+    theirs = {what: time_peers(work, repeats) for what, work in WORK.items()}
+    after = interleave(ours, repeats)
+    seconds: Seconds = {name: before[name] + after[name] for name in ours}
+    figures, notes = [], []
+    for what, peers in theirs.items():
+        known = {name: took for name, took in peers.items() if isinstance(took, float)}
+        notes += [f"{name}, {what}: {why}" for name, why in peers.items() if isinstance(why, str)]
+        seconds |= {f"{name}, {what}": [took] for name, took in known.items()}
+        own = statistics.median(seconds[f"Coterie, {what}"])
+        figures += [Figure(f"{name} / Coterie, {what}", took / own) for name, took in known.items()]
+        if known and what == TINY:
+            figures.append(Figure(f"fastest peer / Coterie, {what}", min(known.values()) / own, at_least=25))
+    return Result("F: FedAvg by other systems: a round", seconds, figures, notes)

@@ -1,0 +1,114 @@
+"""A: rounds of the size of the paper's MNIST experiments, beside nothing but their matrix products.
+
+100 clients with 600 examples of 784 features, a body of 200 units, K classes a client, r = 20, tau = 50. Data are
+random: time does not depend on what is in them. A round cannot be faster than its matrix products, and these are timed
+alone, in turn with the rounds: for PFLEGO the two of the body (features, and the gradient of the weights; all of the
+heads' work is overhead), for FedAvg all five of each of the 50 steps of the 20 clients. So 1x means: nothing but
+multiplication. Scoring is that of all clients' models as they are, each on its own 100 test examples.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.result import Figure, Result, ratio
+from benchmarks.timing import interleave, rounds, scaled, timed, timing_recipe
+from coterie.clients import client
+from coterie.data.federation import Federation
+from coterie.measure.evaluate import Scores
+from coterie.training import prepare
+
+CLIENTS, EXAMPLES, TESTS, FEATURES, HIDDEN = 100, 600, 100, 784, 200
+COHORT, TAU = 20, 50
+
+
+def measure(repeats: int) -> Result:
+    two, ten = federation(2), federation(10)
+    pflego, fedavg = {"name": "pflego", "tau": TAU}, {"name": "fedavg", "tau": TAU}
+    seconds = interleave(
+        {
+            "PFLEGO, its products": timed(body_products(COHORT * EXAMPLES)),
+            "PFLEGO, K = 2, fused": rounds(two, "fused", COHORT, method=pflego),
+            "PFLEGO, K = 10, fused": rounds(ten, "fused", COHORT, method=pflego),
+            "PFLEGO, K = 2, loop": rounds(two, "loop", COHORT, method=pflego),
+            "FedAvg, its products": scaled(timed(all_products(EXAMPLES, 2, TAU)), COHORT),
+            "FedAvg, K = 2, auto": rounds(two, "auto", COHORT, method=fedavg),
+            "scoring all clients": timed(scoring(two, pflego)),
+        },
+        repeats,
+    )
+    over = partial(ratio, seconds)
+    return Result(
+        f"A: {CLIENTS} clients x {EXAMPLES} examples, {FEATURES}-{HIDDEN}-K, r = {COHORT}, tau = {TAU}: a round",
+        seconds,
+        [
+            Figure("PFLEGO, K = 2 / its products", over("PFLEGO, K = 2, fused", "PFLEGO, its products"), at_most=2),
+            Figure("PFLEGO, K = 10 / its products", over("PFLEGO, K = 10, fused", "PFLEGO, its products"), at_most=2.8),
+            Figure("FedAvg / its products", over("FedAvg, K = 2, auto", "FedAvg, its products"), at_most=1.3),
+            Figure("FedAvg / PFLEGO, K = 2", over("FedAvg, K = 2, auto", "PFLEGO, K = 2, fused"), at_least=25),
+            Figure("scoring / PFLEGO, K = 2", over("scoring all clients", "PFLEGO, K = 2, fused"), at_most=1),
+            Figure("PFLEGO, loop / fused", over("PFLEGO, K = 2, loop", "PFLEGO, K = 2, fused")),
+        ],
+        [f"FedAvg's products are timed for one client and its {TAU} steps, and multiplied by {COHORT}."],
+    )
+
+
+def federation(classes: int, clients: int = CLIENTS) -> Federation:
+    """Everyone has all of so many classes."""
+    rng = np.random.default_rng(0)
+    y = np.arange(EXAMPLES) % classes
+
+    def images(count: int) -> np.ndarray:
+        return rng.random((count, FEATURES), dtype=np.float32)
+
+    return Federation.from_arrays({str(i): (images(EXAMPLES), y, images(TESTS), y[:TESTS]) for i in range(clients)})
+
+
+def scoring(data: Federation, method: dict[str, Any]) -> Callable[[], Scores]:
+    """Every client was visited once, so that everyone's head lies in the store."""
+    simulation = prepare(timing_recipe("auto", len(data.ids), method=method), data)
+    next(simulation.play())
+    clients = data.existing.tolist()
+
+    def score() -> Scores:
+        personal = [simulation.store[i] for i in clients]
+        answers = simulation.engine.answers
+        return Scores.of(answers(simulation.setup, client.score, simulation.shared, clients, personal, split="test"))
+
+    return score
+
+
+def body_products(examples: int) -> Callable[[], None]:
+    """Forward, and the gradient of the weights: nobody asks for that of the inputs."""
+    x, weight, gradient = torch.rand(examples, FEATURES), torch.rand(HIDDEN, FEATURES), torch.rand(examples, HIDDEN)
+    features, weight_gradient = torch.empty_like(gradient), torch.empty_like(weight)
+
+    def multiply() -> None:
+        torch.mm(x, weight.T, out=features)
+        torch.mm(gradient.T, x, out=weight_gradient)
+
+    return multiply
+
+
+def all_products(examples: int, classes: int, steps: int) -> Callable[[], None]:
+    """So many steps on body and head; the head also has the gradient of its inputs."""
+    body = body_products(examples)
+    features, weight, gradient = (
+        torch.rand(examples, HIDDEN),
+        torch.rand(classes, HIDDEN),
+        torch.rand(examples, classes),
+    )
+    outputs = torch.empty_like(gradient)
+    weight_gradient, feature_gradient = torch.empty_like(weight), torch.empty_like(features)
+
+    def multiply() -> None:
+        for _ in range(steps):
+            body()
+            torch.mm(features, weight.T, out=outputs)
+            torch.mm(gradient.T, features, out=weight_gradient)
+            torch.mm(gradient, weight, out=feature_gradient)
+
+    return multiply

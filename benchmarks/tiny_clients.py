@@ -1,0 +1,99 @@
+"""B: many tiny clients, where the time goes into everything but arithmetic.
+
+FedAvg with 1,000 clients a round, each with 20 examples of 64 features, a network 64-32-10, 5 steps of batch 4. The
+ideal is the same arithmetic written by hand for all clients together: batched products, gradients on paper, batches
+drawn beforehand. It gives Coterie's result (a test says so) and does nothing else.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from benchmarks.result import Figure, Result, ratio
+from benchmarks.timing import interleave, rounds, scaled, timed, timing_recipe
+from coterie.clients.setup import Setup
+from coterie.core.steps import minibatch
+from coterie.core.tree import Tree
+from coterie.data.federation import Federation
+from coterie.training import prepare
+
+CLIENTS, EXAMPLES, FEATURES, HIDDEN, CLASSES = 1000, 20, 64, 32, 10
+STEPS, BATCH, RATE = 5, 4, 0.05
+PART = 50
+"""The loop engine is timed on so many clients."""
+
+METHOD = {"name": "fedavg", "tau": STEPS, "batch_size": BATCH, "eta": RATE}
+MODEL = {"name": "mlp", "hidden": [HIDDEN]}
+
+
+def measure(repeats: int) -> Result:
+    everyone = federation(CLIENTS)
+    setup = prepare(timing_recipe("loop", CLIENTS, method=METHOD, model=MODEL), everyone).setup
+    work = HandBatched.first_round(setup, STEPS, BATCH)
+    shared = setup.method.init_shared(setup.task)
+    seconds = interleave(
+        {
+            "loop": scaled(rounds(federation(PART), "loop", PART, method=METHOD, model=MODEL), CLIENTS / PART),
+            "vmap": rounds(everyone, "vmap", CLIENTS, method=METHOD, model=MODEL),
+            "by hand": timed(lambda: work.play(shared, RATE)),
+        },
+        repeats,
+    )
+    return Result(
+        f"B: FedAvg, {CLIENTS:,} clients x {EXAMPLES} examples, {FEATURES}-{HIDDEN}-{CLASSES}, "
+        f"{STEPS} steps of batch {BATCH}: a round",
+        seconds,
+        [
+            Figure("loop / vmap", ratio(seconds, "loop", "vmap"), at_least=40),
+            Figure("vmap / by hand", ratio(seconds, "vmap", "by hand"), at_most=2.5),
+        ],
+        [f"The loop is timed on {PART} clients, and multiplied by {CLIENTS // PART}."],
+    )
+
+
+def federation(clients: int) -> Federation:
+    rng = np.random.default_rng(0)
+    x = rng.random((clients, EXAMPLES, FEATURES), dtype=np.float32)
+    y = np.arange(EXAMPLES) % CLASSES
+    return Federation.from_arrays({str(i): (x[i], y, x[i, :0], y[:0]) for i in range(clients)})
+
+
+class HandBatched(NamedTuple):
+    """FedAvg on a network of two layers, by hand. C clients, B examples, M features, H hidden units, K classes."""
+
+    pool: Tensor  # (all examples, M)
+    rows: list[Tensor]  # for each step: (C, B), which examples
+    answers: list[Tensor]  # (C, B, K), one-hot
+    weights: Tensor  # (C,), with sum one
+
+    @classmethod
+    def first_round(cls, setup: Setup, steps: int, batch: int) -> "HandBatched":
+        """The batches that all clients draw in round 1."""
+        data = setup.gather(range(len(setup.federation.ids)), "train", 1)
+        pool, numbers = data.x.flatten(0, 1), torch.arange(data.mask.numel()).view(*data.mask.shape, 1)
+        named = data._replace(x=numbers)
+        batches = [vmap(lambda mine, step=step: minibatch(mine, batch, step))(named) for step in range(steps)]
+        sizes = data.mask.sum(1, dtype=data.x.dtype)
+        one_hot = torch.eye(setup.task.num_outputs, dtype=data.x.dtype)
+        rows, answers = [each.x[..., 0] for each in batches], [one_hot[each.y] for each in batches]
+        return cls(pool, rows, answers, sizes / sizes.sum())
+
+    def play(self, shared: Tree, rate: float) -> Tree:
+        """The shared model after the round."""
+        C = len(self.weights)
+        names = ("body.1.weight", "body.1.bias", "head.weight", "head.bias")
+        V, c, W, b = (shared[name].repeat(C, *[1] * shared[name].ndim) for name in names)
+        for rows, answers in zip(self.rows, self.answers, strict=True):
+            x = self.pool.index_select(0, rows.flatten()).view(*rows.shape, -1)  # (C, B, M)
+            features = torch.baddbmm(c[:, None], x, V.mT).relu_()  # (C, B, H)
+            outputs = torch.baddbmm(b[:, None], features, W.mT)  # (C, B, K)
+            g_outputs = (outputs.softmax(2) - answers).div_(x.shape[1])
+            g_features = torch.bmm(g_outputs, W).mul_(features > 0)
+            W.baddbmm_(g_outputs.mT, features, alpha=-rate)
+            b.sub_(g_outputs.sum(1), alpha=rate)
+            V.baddbmm_(g_features.mT, x, alpha=-rate)
+            c.sub_(g_features.sum(1), alpha=rate)
+        return {name: torch.tensordot(self.weights, each, 1) for name, each in zip(names, (V, c, W, b), strict=True)}

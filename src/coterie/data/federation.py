@@ -1,0 +1,219 @@
+"""Many clients, each with its own examples and its own label set, over one pool of arrays."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from coterie.core.data import Data, Graph, Index
+from coterie.core.method import Labels
+from coterie.core.objective import Classification, Objective, Regression
+from coterie.data.examples import Assignment, Choices, Examples
+from coterie.data.graphs import Graphs
+from coterie.data.ragged import Ragged
+from coterie.errors import UserError
+from coterie.report.document import people
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Federation:
+    """Clients are numbered by their place in `ids`; labels are numbered by their place in `labels`."""
+
+    ids: tuple[str, ...]
+    labels: tuple[Any, ...]
+    x: Tensor
+    y: Tensor
+    splits: dict[str, Ragged]
+    """For "train", "test" and perhaps "validation": which rows of x and y are each client's."""
+    classes: Ragged
+    """Each client's own label set, sorted."""
+    is_new: NDArray[np.bool_]
+    """Held out of training, to be met as new users."""
+    edges: Index | None = None
+    """(2, E) where examples are nodes of a graph: rows of x; those between two clients are nobody's."""
+
+    def __post_init__(self) -> None:
+        empty = np.flatnonzero(self.splits["train"].lengths() == 0)
+        if len(empty):
+            raise UserError(f"client {self.ids[empty[0]]!r} has no training example; give it some or leave it out")
+
+    @staticmethod
+    def from_arrays(clients: Mapping[str, Sequence[ArrayLike]], **choices: Unpack[Choices]) -> "Federation":
+        """From {client: (x, y)}, (x_train, y_train, x_test, y_test) or the same with x_val, y_val at the end.
+
+        A client's label set is what it trains on, unless `classes` declares a larger one.
+        """
+        from coterie.data.own.arrays import from_arrays
+
+        return from_arrays(clients, **choices)
+
+    @staticmethod
+    def from_table(
+        table: Any,
+        *,
+        client: str = "site",
+        label: str = "y",
+        split: str | None = None,
+        features: Sequence[str] | None = None,
+        **choices: Unpack[Choices],
+    ) -> "Federation":
+        """From a CSV or Parquet file or a data frame, by its columns: who, which class, and numbers.
+
+        The column `split` says train, test or validation. Features are all other columns, unless some are named.
+        """
+        from coterie.data.own.table import from_table
+
+        return from_table(table, client=client, label=label, split=split, features=features, **choices)
+
+    @staticmethod
+    def from_folder(
+        folder: str | Path,
+        *,
+        label: str = "y",
+        split: str | None = None,
+        features: Sequence[str] | None = None,
+        size: tuple[int, int] | None = None,
+        grey: bool = False,
+        **choices: Unpack[Choices],
+    ) -> "Federation":
+        """From a folder with an npz, CSV or Parquet file for each client, or a folder of images by class.
+
+        `label`, `split` and `features` name columns of tables. `size` (height, width) and `grey` convert images.
+        """
+        from coterie.data.own.folder import from_folder
+
+        return from_folder(folder, label=label, split=split, features=features, size=size, grey=grey, **choices)
+
+    @staticmethod
+    def from_datasets(
+        dataset: Any, *, client: str, label: str, features: str | Sequence[str], **choices: Unpack[Choices]
+    ) -> "Federation":
+        """From a Hugging Face dataset, or a dict of such by split.
+
+        `features` is the column of arrays or images, or a list of columns of numbers.
+        """
+        from coterie.data.own.datasets import from_datasets
+
+        return from_datasets(dataset, client=client, label=label, features=features, **choices)
+
+    @classmethod
+    def assemble(cls, examples: Examples, assignment: Assignment) -> "Federation":
+        """From a data set and a partition of it."""
+        shift = len(examples.y_train)
+        splits = {"train": Ragged.of(assignment.train), "test": Ragged.of([rows + shift for rows in assignment.test])}
+        if len(assignment.validation):
+            splits["validation"] = Ragged.of(assignment.validation)
+        return cls(
+            ids=tuple(assignment.names or map(str, range(len(assignment.train)))),
+            labels=examples.labels,
+            x=torch.from_numpy(np.concatenate([examples.x_train, examples.x_test])),
+            y=torch.from_numpy(np.concatenate([examples.y_train, examples.y_test])),
+            splits=splits,
+            classes=Ragged.of(assignment.classes),
+            is_new=assignment.is_new,
+            edges=examples.edges,
+        )
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> "Federation":
+        x = self.x.to(device, dtype if self.x.is_floating_point() else None)
+        if not torch.isfinite(torch.stack(torch.aminmax(x))).all():
+            raise UserError(f"some inputs are too large for {dtype}; scale them, or use float64")
+        return replace(self, x=x, y=self.y.to(device, dtype if self.y.is_floating_point() else None))
+
+    def __repr__(self) -> str:
+        """How much of what, and nobody's data: it may end in a log."""
+        examples = ", ".join(f"{rows.lengths().sum():,} {split}" for split, rows in self.splits.items())
+        asked = f"{len(self.labels)} classes" if self.labels else "numbers to predict"
+        return f"{people(len(self.existing), len(self.new))}, {examples} examples, {asked}"
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What is asked: classes, or numbers."""
+        if not self.y.is_floating_point():
+            return Classification()
+        rows = np.concatenate([self.splits["train"].row(i) for i in self.existing])
+        return Regression(float(self.y[torch.from_numpy(rows)].to(torch.float64).var(correction=0)) or 1.0)
+
+    @cached_property
+    def existing(self) -> Index:
+        return np.flatnonzero(~self.is_new)
+
+    @cached_property
+    def new(self) -> Index:
+        return np.flatnonzero(self.is_new)
+
+    @cached_property
+    def num_examples(self) -> int:
+        """N: the training examples of all existing clients."""
+        return int(self.sizes()[self.existing].sum())
+
+    def sizes(self, split: str = "train") -> Index:
+        return self._sizes[split]
+
+    @cached_property
+    def _sizes(self) -> dict[str, Index]:
+        return {split: rows.lengths() for split, rows in self.splits.items()}
+
+    def num_outputs(self, i: int, labels: Labels) -> int:
+        """K_i: the head that the client needs."""
+        return max(1, len(self.labels) if labels == "global" else len(self.classes.row(i)))
+
+    def data(self, i: int, split: str, labels: Labels, stream: int = 0, num_outputs: int = 0) -> Data:
+        """The client's examples, labelled over the union of classes or over its own; see `gather`."""
+        x, *others = (part[0] for part in self.gather([i], split, labels, [stream], num_outputs))
+        if self.edges is not None:
+            x = Graph(x, torch.from_numpy(self._graphs.edges(i)).to(x.device))
+        return Data(x, *others)
+
+    @cached_property
+    def _graphs(self) -> Graphs:
+        assert self.edges is not None
+        return Graphs.of(self.edges, self.splits, len(self.y))
+
+    def gather(
+        self, clients: Sequence[int], split: str, labels: Labels, streams: Sequence[int], num_outputs: int = 0
+    ) -> Data:
+        """The same for several clients at once: stacked, and padded to the largest of them.
+
+        `num_outputs` is the width of their heads, where that is more than the labels need.
+        """
+        picked, device = np.asarray(clients, dtype=np.int64), self.y.device
+        if self.edges is None:
+            chosen, counted = self.splits[split].padded(picked)
+        else:
+            chosen, counted = self._graphs.nodes.padded(picked)
+            counted = counted & (self._graphs.split[chosen] == split)
+        rows, mask = torch.from_numpy(chosen), torch.from_numpy(counted)
+        y = self.y[rows.to(device)]
+        own, owned = map(torch.from_numpy, self.classes.padded(picked))  # (C, K)
+        if labels == "local" and self.labels:
+            ordered = torch.where(owned, own, len(self.labels)).to(device)
+            place = torch.searchsorted(ordered, y.flatten(1)).clamp_(max=ordered.shape[1] - 1).reshape(y.shape)
+            y = torch.where(y < 0, y, place)
+            own = torch.arange(own.shape[1]).expand_as(own)
+        width = max(num_outputs, 1, len(self.labels) if labels == "global" else own.shape[1])
+        classes = torch.zeros(len(picked), width + 1, dtype=torch.bool)
+        classes.scatter_(1, torch.where(owned, own, width), value=True)
+        return Data(
+            self.x.index_select(0, rows.flatten().to(device)).reshape(*rows.shape, *self.x.shape[1:]),
+            y,
+            mask.to(device),
+            classes[:, :-1].to(device),
+            torch.tensor(streams, device=device),
+        )
+
+    def fingerprint(self) -> str:
+        """Tells whether a run is resumed on the federation that it was started on."""
+        digest = hashlib.sha256(repr((self.ids, self.labels, self.x.shape)).encode())
+        rows = [part for ragged in (self.classes, *self.splits.values()) for part in ragged]
+        rows += [] if self.edges is None else [self.edges]
+        for array in (self.x.cpu().numpy(), self.y.cpu().numpy(), self.is_new, *rows):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()

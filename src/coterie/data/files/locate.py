@@ -1,0 +1,76 @@
+"""Where a data set's files are: the `path` setting, or else $COTERIE_DATA/<name>, the user's cache, the network.
+
+What lies in the user's own folders is taken as it is; only downloads are compared with the published checksums.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from platformdirs import user_cache_dir
+
+from coterie.data.files.fetch import FetchError, File, fetch
+from coterie.errors import UserError
+
+_SUFFIXES = ("", ".gz", ".xz")
+
+
+def locate(name: str, files: Sequence[File], home_page: str, path: str | None, instead: str = "") -> list[Path]:
+    """The files, each plain or with .gz or .xz, from the first folder that has them all.
+
+    `instead` is a setting that makes do with fewer.
+    """
+    if found := find(name, files, path):
+        return found
+    folders = look_in(name, path)
+    problem = ""
+    if path is None and all(file.urls for file in files):
+        cache = folders[-1]
+        try:
+            _download(files, cache)
+        except FetchError as error:
+            problem = f"; downloading failed: {error}"
+        else:
+            return [_there(cache / file.name) or cache / file.name for file in files]
+
+    fullest = max(folders, key=lambda folder: sum(_there(folder / file.name) is not None for file in files))
+    missing = [file.name for file in files if _there(fullest / file.name) is None]
+    raise UserError(
+        f"{name}: missing {', '.join(missing)} (plain, .gz or .xz); "
+        f"looked in {', '.join(map(str, folders))}{problem}.\n"
+        f"Get them from {home_page} and put them in {fullest}, "
+        f"or set COTERIE_DATA to the folder that holds {name}/, or --set data.path=DIR"
+        + (f"; or make do with a part: --set {instead}" if instead else "")
+    )
+
+
+def find(name: str, files: Sequence[File], path: str | None) -> list[Path] | None:
+    """The same without the network, or nothing."""
+    for folder in look_in(name, path):
+        present = [there for file in files if (there := _there(folder / file.name))]
+        if len(present) == len(files):
+            return present
+    return None
+
+
+def look_in(name: str, path: str | None) -> list[Path]:
+    """The folders that may hold the data set, the best first."""
+    if path is not None:
+        return [Path(path).expanduser()]
+    shared = os.environ.get("COTERIE_DATA")
+    cache = Path(user_cache_dir("coterie"))
+    return [root / name for root in ([Path(shared).expanduser()] if shared else []) + [cache]]
+
+
+def _download(files: Sequence[File], cache: Path) -> None:
+    if os.environ.get("COTERIE_OFFLINE"):
+        raise FetchError("COTERIE_OFFLINE is set")
+    try:
+        fetch([file for file in files if _there(cache / file.name) is None], cache)
+    except OSError as error:
+        raise FetchError(f"{cache}: {error.strerror or error}") from error
+
+
+def _there(path: Path) -> Path | None:
+    names = (path.with_name(path.name + suffix) for suffix in _SUFFIXES)
+    return next((each for each in names if each.is_file()), None)

@@ -1,0 +1,77 @@
+"""Clients from arrays in memory or in npz files."""
+
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from coterie.data.federation import Federation
+from coterie.data.own.parts import SPLITS, Part, Parts
+from coterie.data.own.pool import pool
+from coterie.errors import UserError
+
+_ALIASES = {"x": "x_train", "y": "y_train", "x_val": "x_validation", "y_val": "y_validation"}
+
+
+def from_arrays(clients: Mapping[str, Sequence[ArrayLike]], **choices: Any) -> Federation:
+    if not isinstance(clients, Mapping):
+        raise UserError(f"expected {{client: (x, y), ...}}, a dict of arrays by client, not {type(clients).__name__}")
+    parts: dict[str, Parts] = {}
+    for client, arrays in clients.items():
+        if str(client) in parts:
+            raise UserError(f"two clients are called {str(client)!r}")
+        parts[str(client)] = _parts(str(client), arrays)
+    return pool(parts, **choices)
+
+
+def _parts(client: str, arrays: Sequence[ArrayLike]) -> Parts:
+    if not isinstance(arrays, Sequence) or len(arrays) not in (2, 4, 6):
+        raise UserError(
+            f"client {client!r}: expected two arrays (x, y), four arrays (x_train, y_train, x_test, y_test) or six "
+            "(and x_val, y_val)"
+        )
+    if len(arrays) == 2:
+        return {"train": Part(arrays[0], arrays[1], "x", "y")}
+    pairs = zip(SPLITS, arrays[::2], arrays[1::2], strict=False)
+    return {split: Part(x, y, f"x_{split}", f"y_{split}") for split, x, y in pairs}
+
+
+def read_npz(client: str, path: Path) -> Parts:
+    """Arrays x and y, or x_train, y_train and the like; never pickled objects, which could run code."""
+    arrays: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for name, values in _load(client, path).items():
+        arrays[_ALIASES.get(name, name)] = values
+        names[_ALIASES.get(name, name)] = f"{path}, {name}"
+    if {"x_train", "y_train"} - set(arrays):
+        raise UserError(
+            f"client {client!r}: {path} needs arrays x and y, or x_train and y_train; it has: {_listed(names)}"
+        )
+    parts = {}
+    for split in SPLITS:
+        x, y = f"x_{split}", f"y_{split}"
+        if (x in arrays) != (y in arrays):
+            raise UserError(f"client {client!r}: {path} has only one of {x} and {y}")
+        if x in arrays:
+            parts[split] = Part(arrays[x], arrays[y], names[x], names[y])
+    return parts
+
+
+def _load(client: str, path: Path) -> dict[str, Any]:
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        raise UserError(f"client {client!r}: {path} is not an npz file, or only a part of one")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
+            return dict(content)
+    except (ValueError, OSError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        if "allow_pickle" in str(error):
+            raise UserError(f"client {client!r}: {path} holds Python objects, not plain arrays; save numbers") from None
+        raise UserError(f"client {client!r}: {path} is damaged: {error}") from None
+
+
+def _listed(names: Mapping[str, str]) -> str:
+    return ", ".join(name.rpartition(", ")[2] for name in names.values()) or "nothing"

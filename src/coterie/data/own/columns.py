@@ -1,0 +1,162 @@
+"""From a table's columns to its clients: who, which class, which split, and a matrix of features."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.own.parts import SPLITS, Part, Parts
+from coterie.errors import UserError
+from coterie.registry import nearest
+
+Column = NDArray[Any]
+_NO_NUMBER = {"", "na", "n/a", "nan", "none", "null"}
+_NO_NAME = {"", "nan"}
+"""Less than above: there may be a class that is called none."""
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    columns: Mapping[str, Column]
+    place: Callable[[int], str]
+    """Where a row is, in words."""
+    is_text: bool = False
+    """Numbers are still spelled out, as in a CSV file."""
+
+    def column(self, name: str) -> Column:
+        if name not in self.columns:
+            there = ", ".join([*self.columns][:20]) + (", ..." if len(self.columns) > 20 else "")
+            raise UserError(f"{self.name} has no column {name!r}{nearest(name, self.columns)}; it has: {there}")
+        return self.columns[name]
+
+    def words(self, name: str) -> Column:
+        """The column without the blanks around its words, if it is text."""
+        column = self.column(name)
+        return np.strings.strip(column) if column.dtype.kind == "U" else column
+
+
+def joined(tables: Sequence[Table], columns: Collection[str]) -> Table:
+    """One below the other, those columns of them."""
+    starts = np.cumsum([0, *(len(table.column(next(iter(columns)))) for table in tables)])
+
+    def place(row: int) -> str:
+        i = int(np.searchsorted(starts, row, side="right")) - 1
+        return tables[i].place(row - int(starts[i]))
+
+    whole = {name: np.concatenate([table.column(name) for table in tables]) for name in columns}
+    return Table("the tables", whole, place, all(table.is_text for table in tables))
+
+
+def names_of(table: Table, name: str) -> Column:
+    """The clients, as text."""
+    column = table.words(name)
+    _no_gaps(table, name, column, _NO_NAME)
+    if column.dtype.kind == "f" and (column == np.round(column)).all():
+        column = column.astype(np.int64)  # what pandas makes of whole numbers beside a gap that has been filled since
+    return column.astype(str)
+
+
+def labels_of(table: Table, name: str, who: Column) -> Column:
+    """The classes: spelled-out numbers only if all of them are numbers."""
+    column = table.words(name)
+    _no_gaps(table, name, column, _NO_NAME, who)
+    if table.is_text:
+        try:
+            return column.astype(np.float64)
+        except ValueError:
+            return column
+    if column.dtype.kind == "O" and not any(isinstance(label, str) for label in column):
+        return np.array(column.tolist())
+    return column
+
+
+def splits_of(table: Table, name: str) -> Column:
+    """Where each row belongs."""
+    column = np.strings.lower(table.words(name).astype(str))
+    column = np.where(column == "val", "validation", column)
+    bad = np.flatnonzero(~np.isin(column, SPLITS))
+    if len(bad):
+        raise UserError(f"{table.place(bad[0])}: column {name!r} must say train, test or validation")
+    return column
+
+
+def features_of(table: Table, chosen: Sequence[str] | None, others: Collection[str | None]) -> list[str]:
+    """The columns chosen, or all that have no other meaning."""
+    names = [name for name in table.columns if name not in others] if chosen is None else list(chosen)
+    if not names:
+        raise UserError(f"{table.name} has no column of features")
+    if unnamed := [name for name in names if chosen is None and (not name or name.startswith("__index_level_"))]:
+        # What pandas writes of its row numbers: learnt from sorted rows, it would tell the class.
+        raise UserError(f"{table.name} has a column {unnamed[0]!r} of row numbers; drop it, or name `features`")
+    if overlap := [name for name in names if name in others]:
+        raise UserError(f"column {overlap[0]!r} cannot be a feature too")
+    return names
+
+
+def matrix(table: Table, names: Sequence[str], who: Column) -> NDArray[Any]:
+    """(N rows, M features) of numbers."""
+    return np.column_stack([_numbers(table, name, who) for name in names])
+
+
+def deal(who: Column, x: NDArray[Any], y: Column, table: Table, splits: Column | None) -> dict[str, Parts]:
+    """To each client its rows, in the table's order; clients in the order of their names."""
+    names, owner = np.unique(who, return_inverse=True)
+    rows = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
+
+    def part(mine: Column) -> Part:
+        return Part(x[mine], y[mine], table.name, table.name, lambda row: table.place(int(mine[row])))
+
+    if splits is None:
+        return {str(name): {"train": part(mine)} for name, mine in zip(names, rows, strict=True)}
+    given = [split for split in SPLITS if split != "validation" or split in splits]
+    return {
+        str(name): {split: part(mine[splits[mine] == split]) for split in given}
+        for name, mine in zip(names, rows, strict=True)
+    }
+
+
+def _numbers(table: Table, name: str, who: Column) -> Column:
+    column = table.column(name)
+    if column.dtype.kind not in "fiubUO" or column.ndim != 1:
+        raise UserError(f"{table.name}: column {name!r} holds {column.dtype}, not numbers; leave it out of `features`")
+    try:
+        numbers = column if column.dtype.kind == "f" else column.astype(np.float64)
+    except (TypeError, ValueError):
+        _no_gaps(table, name, table.words(name), _NO_NUMBER, who)
+        bad = next(row for row, value in enumerate(column) if not _is_number(value))
+        raise UserError(
+            f"client {str(who[bad])!r}: {table.place(bad)}: column {name!r} is not a number; encode it, or name the "
+            "columns to use as `features`"
+        ) from None
+    _no_gaps(table, name, numbers, _NO_NUMBER, who)
+    return numbers
+
+
+def _no_gaps(table: Table, name: str, column: Column, gaps: Collection[str], who: Column | None = None) -> None:
+    if column.dtype.kind == "f":
+        bad = np.flatnonzero(np.isnan(column))
+    elif column.dtype.kind == "U":
+        bad = np.flatnonzero(np.isin(np.strings.lower(column), list(gaps)))
+    elif column.dtype.kind == "O":
+        bad = np.flatnonzero([_is_gap(value, gaps) for value in column])
+    else:
+        return
+    if len(bad):
+        client = "" if who is None else f"client {str(who[bad[0]])!r}: "
+        raise UserError(f"{client}{table.place(bad[0])}: column {name!r} has no value; fill it in or drop the row")
+
+
+def _is_gap(value: Any, gaps: Collection[str]) -> bool:
+    # pandas has its own NA, which answers no question with yes or no.
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or str(value).lower() in gaps
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True

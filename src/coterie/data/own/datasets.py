@@ -1,0 +1,57 @@
+"""Clients from a Hugging Face dataset, known here only by what it can do: give a column by its name."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.data.federation import Federation
+from coterie.data.files.images import pixels
+from coterie.data.own.columns import Column, Table, deal, features_of, joined, labels_of, matrix, names_of
+from coterie.data.own.parts import SPLITS
+from coterie.data.own.pool import pool
+from coterie.errors import UserError
+
+
+def from_datasets(
+    dataset: Any, *, client: str, label: str, features: str | Sequence[str], **choices: Any
+) -> Federation:
+    given = dataset if isinstance(dataset, Mapping) else {"train": dataset}
+    if not given or set(given) - set(SPLITS):
+        raise UserError(f"the dataset has splits {sorted(given)}; name them train, test and validation")
+    columns = [client, label, *([features] if isinstance(features, str) else features)]
+    table = joined([_table(split, part, columns) for split, part in given.items()], columns)
+    who = names_of(table, client)
+    if isinstance(features, str):
+        x = _stacked(table, features, who)
+    else:
+        x = matrix(table, features_of(table, features, {client, label}), who)
+    sizes = [len(part[label]) for part in given.values()]
+    splits = np.repeat(list(given), sizes) if isinstance(dataset, Mapping) else None
+    return pool(deal(who, x, labels_of(table, label, who), table, splits), **choices)
+
+
+def _table(split: str, dataset: Any, columns: Sequence[str]) -> Table:
+    there = {name: _objects(dataset[name]) if name in columns else np.empty(0) for name in dataset.column_names}
+    return Table("the dataset", there, lambda row: f"{split} row {row}")
+
+
+def _objects(values: Any) -> Column:
+    """An array with an object for each row, whatever the rows are."""
+    column = np.empty(len(values), dtype=object)
+    for row, value in enumerate(values):
+        column[row] = value
+    return column
+
+
+def _stacked(table: Table, name: str, who: Column) -> Column:
+    arrays = [pixels(value) if hasattr(value, "convert") else np.asarray(value) for value in table.column(name)]
+    for row, array in enumerate(arrays):
+        if array.dtype.kind not in "fiub" or array.ndim == 0:
+            raise UserError(f"client {str(who[row])!r}: {table.place(row)}: column {name!r} is no array of numbers")
+        if array.shape != arrays[0].shape:
+            raise UserError(
+                f"client {str(who[row])!r}: {table.place(row)}: column {name!r} has shape {array.shape}, "
+                f"the first row {arrays[0].shape}"
+            )
+    return np.stack(arrays)

@@ -1,0 +1,107 @@
+"""Everybody's parts, checked and split, as one federation."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coterie import streams
+from coterie.core.data import Index
+from coterie.data.examples import Choices
+from coterie.data.federation import Federation
+from coterie.data.own.parts import NOTHING, SPLITS, Checked, Part, Parts, check, labels
+from coterie.data.own.split import split as split_rows
+from coterie.data.ragged import Ragged
+from coterie.errors import UserError
+from coterie.registry import nearest
+
+
+def pool(
+    clients: Mapping[str, Parts],
+    *,
+    new: Sequence[str] = (),
+    classes: Mapping[str, Sequence[Any]] | None = None,
+    test: float = 0.25,
+    validation: float = 0.0,
+    seed: int = 0,
+    regression: bool = False,
+    tokens: bool = False,
+    **unknown: Any,
+) -> Federation:
+    """The federation of these clients; see `Choices` for what may be chosen."""
+    if unknown:
+        name, there = next(iter(unknown)), Choices.__annotations__
+        raise TypeError(
+            f"{name!r} cannot be chosen{nearest(name, there)}; besides the data there is: {', '.join(there)}"
+        )
+    new, classes = [str(client) for client in new], {str(client): own for client, own in (classes or {}).items()}
+    _check_choices(clients, new, classes, test, validation)
+    given = {split for parts in clients.values() for split in parts}
+    used = [split for split in SPLITS if split != "validation" or split in given or validation]
+    own: dict[str, NDArray[Any]] = {}
+    rows: dict[str, list[Index]] = {split: [] for split in used}
+    xs: list[NDArray[Any]] = []
+    ys: list[NDArray[Any]] = []
+    shape: tuple[int, ...] | None = None
+    start = 0
+    for client, parts in clients.items():
+        own[client] = NOTHING.y if regression else np.unique(_declared(client, classes, parts["train"]))
+        checked: dict[str, Checked] = {}
+        for split, brought in parts.items():
+            checked[split] = check(client, split, brought, None if regression else own[client], shape, tokens)
+            shape = shape or checked["train"].x.shape[1:]
+        shares = {"test": test, "validation": validation}
+        taken = {split: share for split, share in shares.items() if split not in parts and share}
+        checked |= _taken(client, checked["train"], taken, seed)
+        for split in used:
+            part = checked.get(split, NOTHING)
+            rows[split].append(np.arange(start, start + len(part.y)))
+            start += len(part.y)
+            xs.append(part.x)
+            ys.append(part.y)
+    if len({mine.dtype.kind for mine in own.values()}) > 1:
+        raise UserError("some clients have integers as labels and others strings; make them all of one kind")
+    union, y = np.unique(np.concatenate(list(own.values()))), np.concatenate([y for y in ys if len(y)])
+    return Federation(
+        ids=tuple(clients),
+        labels=tuple(union.tolist()),
+        x=torch.from_numpy(np.concatenate([x for x in xs if len(x)])),
+        y=torch.from_numpy(y if regression else np.searchsorted(union, y)),
+        splits={split: Ragged.of(each) for split, each in rows.items()},
+        classes=Ragged.of([np.searchsorted(union, mine) for mine in own.values()]),
+        is_new=np.isin(list(clients), list(new)),
+    )
+
+
+def _check_choices(
+    clients: Mapping[str, Parts],
+    new: Sequence[str],
+    classes: Mapping[str, Sequence[Any]],
+    test: float,
+    validation: float,
+) -> None:
+    if not clients:
+        raise UserError("a federation needs at least one client")
+    for what, named in (("new", new), ("classes", classes)):
+        if unknown := set(named) - set(clients):
+            raise UserError(f"{what} names {sorted(unknown)}, who are not among the clients")
+    if not (test >= 0 and validation >= 0 and test + validation < 1):
+        raise UserError(f"test = {test} and validation = {validation} must be shares that leave some for training")
+
+
+def _declared(client: str, classes: Mapping[str, Sequence[Any]], train: Part) -> NDArray[Any]:
+    if client not in classes:
+        return labels(client, train)
+    name = f"classes[{client!r}]"
+    return labels(client, Part((), classes[client], name, name))
+
+
+def _taken(client: str, train: Checked, shares: Mapping[str, float], seed: int) -> dict[str, Checked]:
+    """Those splits, and what they leave. The client's name is the stream, so that nobody else's presence matters."""
+    if not shares:
+        return {}
+    strata = np.zeros(len(train.y)) if train.y.dtype.kind == "f" else train.y
+    rows = split_rows(strata, shares, streams.generator(seed, "split", client=client))
+    return {split: train.take(chosen) for split, chosen in rows.items()}

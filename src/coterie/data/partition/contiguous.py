@@ -1,0 +1,32 @@
+"""Blocks of the file, as it is ordered: the split of the Scafflix authors' code for convex problems.
+
+K. Yi, L. Condat, P. Richtárik, "Explicit Personalization and Local Training: Double Communication Acceleration in
+Federated Learning", arXiv:2305.13170. The paper names three non-IID splits; its code cuts the file into blocks.
+
+    1.  cut the training rows, in file order, into blocks whose sizes differ by at most one, larger ones first
+    2.  cut the test rows of each class, in file order too, in proportion to the blocks' training rows of that class
+
+Plain blocks of the test file would not do for 2: they can hold classes that the training block lacks. How skewed the
+clients are is whatever the order of the file makes of it. The seed decides who is new and how test shares are rounded.
+"""
+
+import numpy as np
+
+from coterie.data.examples import Assignment, Examples
+from coterie.data.partition.dealing import check_size, complete
+from coterie.data.partition.partition import Partition
+from coterie.settings import Count, settings
+
+
+@settings
+class Contiguous(Partition):
+    """Equal blocks of the data set in file order (the code of Scafflix)."""
+
+    clients: Count = 50
+    """Number of clients, new users among them."""
+
+    def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
+        num_rows = len(examples.y_train)
+        check_size(num_rows, self.clients, 1, "partition.clients")
+        client_of_row = np.sort(np.arange(num_rows) % self.clients)
+        return complete(client_of_row, examples, self.held_out(self.clients, rng), rng, in_file_order=True)

@@ -1,0 +1,28 @@
+"""The patients of B. Efron, T. Hastie, I. Johnstone, R. Tibshirani, "Least Angle Regression", Ann. Statist. 32, 2004,
+that come with scikit-learn."""
+
+from typing import ClassVar
+
+import numpy as np
+from sklearn.datasets import load_diabetes
+
+from coterie.data.examples import Examples
+from coterie.data.sets.dataset import Dataset
+from coterie.data.sets.split import split
+from coterie.settings import settings
+
+
+@settings
+class Diabetes(Dataset):
+    """How far a disease went in 442 patients from 10 measurements: regression, always at hand; a quarter to test.
+
+    Measurements and targets are standardised by the mean and the deviation of the training examples.
+    """
+
+    usual_partition: ClassVar[str] = "feature-clusters"
+
+    def load(self) -> Examples:
+        x, y = load_diabetes(return_X_y=True)
+        train, test = split(np.zeros(len(y), dtype=np.int64), share=0.25)
+        x, y = (((each - each[train].mean(axis=0)) / each[train].std(axis=0)).astype(np.float32) for each in (x, y))
+        return Examples(x[train], y[train], x[test], y[test], labels=())

@@ -1,0 +1,86 @@
+"""FEMNIST: S. Caldas et al., "LEAF: a benchmark for federated settings", arXiv:1812.01097.
+
+LEAF publishes no files but the scripts that make them: `preprocess.sh` leaves train/*.json and test/*.json, each
+with "users" and, for each user, the rows "x" of 784 pixels (1 is paper) and the classes "y".
+"""
+
+import json
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.core.data import Index
+from coterie.data.examples import Examples, Groups
+from coterie.data.files.locate import look_in
+from coterie.data.files.unpack import content, damaged
+from coterie.data.sets.dataset import Dataset
+from coterie.errors import UserError
+from coterie.settings import settings
+
+_LABELS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
+
+
+@settings
+class FEMNIST(Dataset):
+    """EMNIST's digits and letters by the hand that wrote them, 28x28, 62 classes; as many writers as LEAF was asked."""
+
+    usual_partition: ClassVar[str] = "natural"
+    usual_model: ClassVar[str] = "cnn-femnist"
+
+    path: str | None = None
+    """The folder of train/ and test/ as LEAF makes them; without it, $COTERIE_DATA/femnist, then the user's cache."""
+
+    def files(self) -> list[Path]:
+        folders = look_in("femnist", self.path)
+        for folder in folders:
+            parts = [sorted((folder / part).glob("*.json*")) for part in ("train", "test")]
+            if all(parts):
+                return [*parts[0], *parts[1]]
+        raise UserError(
+            f"femnist: missing train/*.json and test/*.json; looked in {', '.join(map(str, folders))}.\n"
+            "Make them with https://github.com/TalwalkarLab/leaf (data/femnist, ./preprocess.sh -s niid --sf 1.0 -k 0 "
+            f"-t sample) and put both folders in {folders[0]}, or --set data.path=DIR"
+        )
+
+    def load(self) -> Examples:
+        number: dict[str, int] = {}
+        paths = self.files()
+        train = _read([path for path in paths if path.parent.name == "train"], number)
+        test = _read([path for path in paths if path.parent.name == "test"], number)
+        groups = Groups(train[2], test[2], tuple(number))
+        return Examples(train[0], train[1], test[0], test[1], _LABELS, groups)
+
+
+def _read(paths: list[Path], number: dict[str, int]) -> tuple[NDArray[np.float32], Index, Index]:
+    """Images, classes and writers; writers met for the first time get the next number."""
+    xs, ys, writers = [], [], []
+    for path in paths:
+        for user, x, y in _users(path):
+            xs.append(x)
+            ys.append(y)
+            writers.append(np.full(len(y), number.setdefault(user, len(number))))
+    return np.concatenate(xs), np.concatenate(ys), np.concatenate(writers)
+
+
+def _users(path: Path) -> Iterator[tuple[str, NDArray[np.float32], Index]]:
+    try:
+        tree: Any = json.loads(content(path))
+        users = [(str(user), tree["user_data"][user]) for user in tree["users"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(path, f"it is not LEAF's JSON with 'users' and 'user_data' ({error})") from error
+    if not users:
+        raise damaged(path, "it has no users")
+    for user, data in users:
+        try:
+            x, y = np.array(data["x"], dtype=np.float32).reshape(-1, 28, 28), np.array(data["y"], dtype=np.int64)
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            raise damaged(path, f"user {user!r} has no rows of 784 pixels in 'x' with classes in 'y'") from error
+        if len(x) != len(y):
+            raise damaged(path, f"user {user!r} has {len(x)} images but {len(y)} classes")
+        if not (np.isfinite(x).all() and ((y >= 0) & (y < len(_LABELS))).all()):
+            raise damaged(path, f"user {user!r} has a pixel that is no number, or a class outside 0..61")
+        yield user, x, y

@@ -1,0 +1,124 @@
+"""The text format of LIBSVM: C.-C. Chang, C.-J. Lin, "LIBSVM: a library for support vector machines", 2011.
+
+A row for each example: its label, then index:value for each feature that is not zero, with indices from 1 on.
+"""
+
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.examples import Examples
+from coterie.data.files.unpack import content
+from coterie.data.sets.dataset import Dataset
+from coterie.data.sets.split import split
+from coterie.errors import UserError
+from coterie.settings import Count, settings
+
+_MOST = 8 << 30
+"""Bytes of the dense rows."""
+
+
+class Rows(NamedTuple):
+    """The file as it is written, still sparse: value i belongs to feature `feature[i]` of example `row[i]`."""
+
+    labels: NDArray[np.float64]
+    row: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    value: NDArray[np.float32]
+
+    def width(self) -> int:
+        return int(self.feature.max(initial=-1)) + 1
+
+    def dense(self, num_features: int) -> NDArray[np.float32]:
+        if 4 * len(self.labels) * num_features > _MOST:
+            raise UserError(
+                f"{len(self.labels):,} examples of {num_features:,} features are more than {_MOST >> 30} GB; "
+                "this reader makes them dense, and is for smaller files"
+            )
+        x = np.zeros((len(self.labels), num_features), dtype=np.float32)
+        x[self.row, self.feature] = self.value
+        return x
+
+
+@settings
+class LibSVM(Dataset):
+    """A file of your own in the text format of LIBSVM; a quarter of each class to test, unless it has a test file."""
+
+    usual_partition: ClassVar[str] = "iid"
+    usual_model: ClassVar[str] = "logreg"
+
+    path: str | None = None
+    """The folder of the files."""
+    file: str | None = None
+    test_file: str | None = None
+    features: Count | None = None
+    """How many there are, where the last ones may be zero in every row; found in the files unless given."""
+
+    def files(self) -> list[Path]:
+        if self.path is None or self.file is None:
+            raise UserError("libsvm: which file? --set data.path=DIR --set data.file=NAME")
+        folder = Path(self.path).expanduser()
+        return [folder / name for name in (self.file, self.test_file) if name is not None]
+
+    def load(self) -> Examples:
+        return examples(self.files(), self.features)
+
+
+def examples(paths: list[Path], num_features: int | None = None) -> Examples:
+    """Of a file, or of a train and a test file; labels of any two or more values, numbered in their order."""
+    parts = [read(path) for path in paths]
+    for path, part in zip(paths, parts, strict=True):
+        if num_features is not None and part.width() > num_features:
+            raise UserError(f"{path} has a feature {part.width()}, but there should be {num_features}")
+    width = num_features or max(part.width() for part in parts)
+    xs = [part.dense(width) for part in parts]
+    values = np.unique(np.concatenate([part.labels for part in parts]))
+    if len(values) < 2 or (values != np.round(values)).any():
+        shown = ", ".join(f"{value:g}" for value in values[:5])
+        raise UserError(f"{paths[0]}: labels are not two or more classes (whole numbers): {shown}")
+    ys = [np.searchsorted(values, part.labels) for part in parts]
+    labels = tuple(int(value) for value in values)
+    if len(parts) == 2:
+        return Examples(xs[0], ys[0], xs[1], ys[1], labels)
+    train, test = split(ys[0], share=0.25)
+    return Examples(xs[0][train], ys[0][train], xs[0][test], ys[0][test], labels)
+
+
+def read(path: Path) -> Rows:
+    labels: list[float] = []
+    rows: list[int] = []
+    features: list[int] = []
+    values: list[float] = []
+    for number, line in enumerate(content(path).splitlines(), 1):
+        words = line.partition(b"#")[0].split()
+        if not words:
+            continue
+        try:
+            labels.append(float(words[0]))
+            for word in words[1:]:
+                index, _, value = word.partition(b":")
+                features.append(int(index) - 1)
+                values.append(float(value))
+        except ValueError:
+            raise _bad(path, number, f"it is not 'label index:value ...': {line[:60]!r}") from None
+        rows.extend([len(labels) - 1] * (len(words) - 1))
+        mine = features[len(features) - len(words) + 1 :]
+        if min(mine, default=0) < 0 or len(set(mine)) < len(mine):
+            raise _bad(path, number, "an index is below 1 or comes twice")
+    if not labels:
+        raise UserError(f"{path} has no rows")
+    found = Rows(np.array(labels), np.array(rows, np.int64), np.array(features, np.int64), _floats(values))
+    if not (np.isfinite(found.labels).all() and np.isfinite(found.value).all()):
+        raise UserError(f"{path} holds NaN, infinity, or a number too large for float32; mend or drop those rows")
+    return found
+
+
+def _floats(values: list[float]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        return np.array(values).astype(np.float32)
+
+
+def _bad(path: Path, number: int, reason: str) -> UserError:
+    return UserError(f"{path} line {number}: {reason}")

@@ -1,0 +1,114 @@
+"""Omniglot: B. M. Lake, R. Salakhutdinov, J. B. Tenenbaum, "Human-level concept learning through probabilistic
+program induction", Science 350, 2015. Prepared as in PFLEGO, arXiv:2202.09848, Section 4.1 and the authors' code.
+"""
+
+import io
+import re
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coterie.core.data import Index
+from coterie.data.examples import Examples, Groups
+from coterie.data.files.fetch import File
+from coterie.data.files.locate import locate
+from coterie.data.files.unpack import damaged, members
+from coterie.data.sets.dataset import Dataset
+from coterie.data.sets.split import split
+from coterie.errors import UserError
+from coterie.settings import settings
+
+_FOLDER = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
+_FILES = (
+    File("images_background.zip", (f"{_FOLDER}/images_background.zip",), "md5:68d2efa1b9178cc56df9314c21c6e718"),
+    File("images_evaluation.zip", (f"{_FOLDER}/images_evaluation.zip",), "md5:6b91aef0f799c5bb55b94e3f2daec811"),
+)
+_DRAWING = re.compile(r"(?:^|/)[^/]+/character\d+/\d+_\d+\.png$")
+_SIDE = 105
+_SIZE = 28
+
+Images = NDArray[np.float32]
+
+
+@settings
+class Omniglot(Dataset):
+    """1623 characters of 50 alphabets, each drawn by 20 people, 28x28: 15 of the drawings to train, 5 to test."""
+
+    usual_partition: ClassVar[str] = "natural"
+    usual_model: ClassVar[str] = "conv4"
+
+    path: str | None = None
+    """The folder of images_background.zip and images_evaluation.zip; without it, $COTERIE_DATA/omniglot, the user's
+    cache, a download."""
+    rotations: bool = True
+    """Each drawing also turned by 90, 180 and 270 degrees, as more examples of the same character."""
+    split: Literal["drawings", "leaky-rotations"] = "drawings"
+    """What is split into 75 % to train and 25 % to test: drawings, before they are turned; or, as in the PFLEGO
+    authors' code, all turned images, so that most test images are turned copies of training images."""
+
+    def files(self) -> list[Path]:
+        return locate("omniglot", _FILES, "https://github.com/brendenlake/omniglot", self.path)
+
+    def load(self) -> Examples:
+        x, y, characters = _drawings(self.files())
+        alphabets = sorted({alphabet for alphabet, _ in characters})
+        alphabet_of = np.array([alphabets.index(alphabet) for alphabet, _ in characters])
+        if self.split == "leaky-rotations":
+            x, y = self._turned(x, y)
+            train, test = split(y, share=0.25)
+            (x_train, y_train), (x_test, y_test) = (x[train], y[train]), (x[test], y[test])
+        else:
+            train, test = split(y, share=0.25)
+            (x_train, y_train), (x_test, y_test) = self._turned(x[train], y[train]), self._turned(x[test], y[test])
+        labels = tuple(f"{alphabet}/{character}" for alphabet, character in characters)
+        groups = Groups(alphabet_of[y_train], alphabet_of[y_test], tuple(alphabets))
+        return Examples(x_train, y_train, x_test, y_test, labels, groups)
+
+    def _turned(self, x: Images, y: Index) -> tuple[Images, Index]:
+        if not self.rotations:
+            return x, y
+        return np.concatenate([np.rot90(x, turns, axes=(1, 2)) for turns in range(4)]), np.tile(y, 4)
+
+
+def _drawings(archives: list[Path]) -> tuple[Images, Index, list[tuple[str, str]]]:
+    """Ink is 1 and paper 0; labels number the characters in the order of their alphabets and names."""
+    images: list[NDArray[np.bool_]] = []
+    names: list[tuple[str, str]] = []
+    for archive in archives:
+        before = len(images)
+        for name, png in members(archive, wanted=_DRAWING.search):
+            images.append(_ink(archive, name, png))
+            alphabet, character, _ = name.split("/")[-3:]
+            names.append((alphabet, character))
+        if len(images) == before:
+            raise damaged(archive, "it has no ALPHABET/characterNN/NNNN_NN.png")
+    characters = sorted(set(names))
+    number = {name: n for n, name in enumerate(characters)}
+    return _resized(np.stack(images)), np.array([number[name] for name in names]), characters
+
+
+def _ink(archive: Path, name: str, png: bytes) -> NDArray[np.bool_]:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UserError("omniglot is made of PNG images; reading them needs: pip install 'coterie[images]'") from None
+    try:
+        with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
+            if image.size != (_SIDE, _SIDE):
+                raise damaged(archive, f"{name} is {image.size[0]}x{image.size[1]}, expected {_SIDE}x{_SIDE}")
+            return ~np.asarray(image.convert("1"))
+    except (OSError, SyntaxError) as error:
+        raise damaged(archive, f"{name} is not a PNG image ({error})") from error
+
+
+def _resized(ink: NDArray[np.bool_]) -> Images:
+    """Bilinear, each new pixel from its four neighbours alone (no antialias), which is what the authors' code does."""
+    out = np.empty((len(ink), _SIZE, _SIZE), dtype=np.float32)
+    for start in range(0, len(ink), 1000):
+        part = torch.from_numpy(ink[start : start + 1000]).float()[:, None]
+        small = torch.nn.functional.interpolate(part, (_SIZE, _SIZE), mode="bilinear", align_corners=False)
+        out[start : start + 1000] = small[:, 0].numpy()
+    return out

@@ -1,0 +1,125 @@
+"""Shakespeare's plays by role, as TensorFlow Federated publishes them: H. B. McMahan et al., "Communication-efficient
+learning of deep networks from decentralized data", 2017; S. Caldas et al., "LEAF", arXiv:1812.01097.
+
+Two HDF5 files, with the lines of a role, as bytes, in examples/<PLAY_ROLE>/snippets. The vocabulary is that of TFF and
+FedJAX, 90 tokens: pad 0, bos 1, eos 2, then 86 characters in the order of their codes, and oov for any other byte.
+
+Scafflix's experiments leave the targets bos, eos and oov out of their accuracy (FedJAX's `accuracy_in_vocab`). Here all
+count: of 2,375,383 train targets 16,068 are eos and 2 oov, of 342,108 test targets 2,356 are eos.
+"""
+
+import io
+import string
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from coterie.core.data import Index
+from coterie.data.examples import Examples, Groups
+from coterie.data.files.fetch import File
+from coterie.data.files.locate import locate
+from coterie.data.files.unpack import content, damaged
+from coterie.data.sets.dataset import Dataset
+from coterie.errors import UserError
+from coterie.settings import Count, settings
+
+_ARCHIVE = "https://storage.googleapis.com/tff-datasets-public/shakespeare.tar.bz2"
+_CHECKSUM = "sha256:0285be9906cb5f268092eee4edeeacfc2af4574f2941f7cc2f08a321d7f5c707"
+_FILES = tuple(
+    File(name, (_ARCHIVE,), _CHECKSUM, member=name) for name in ("shakespeare_train.h5", "shakespeare_test.h5")
+)
+
+CHARACTERS = "\n\r !\"#$%&'()*,-./" + string.digits + ":;?@" + string.ascii_uppercase + "[]_" + string.ascii_lowercase
+VOCABULARY = ("<pad>", "<bos>", "<eos>", *CHARACTERS, "<oov>")
+PAD, BOS, EOS, OOV = 0, 1, 2, len(VOCABULARY) - 1
+_TOKENS = np.full(256, OOV)
+_TOKENS[list(CHARACTERS.encode())] = np.arange(len(CHARACTERS)) + EOS + 1
+
+
+@settings
+class Shakespeare(Dataset):
+    """Next character in the lines of 715 roles, 90 tokens: 16068 snippets to train, 2356 to test, in pieces of 80."""
+
+    usual_partition: ClassVar[str] = "natural"
+    usual_model: ClassVar[str] = "lstm"
+
+    path: str | None = None
+    """The folder of shakespeare_train.h5 and shakespeare_test.h5; without it, $COTERIE_DATA/shakespeare, the user's
+    cache, a download."""
+    sequence_length: Count = 80
+    """Characters of an example. The last piece of a snippet is padded; its padding has no target."""
+    joined: bool = False
+    """All snippets of a role in a row before they are cut, as in FedJAX: less padding, and bos is a target too."""
+
+    def files(self) -> list[Path]:
+        return locate("shakespeare", _FILES, _ARCHIVE, self.path)
+
+    def load(self) -> Examples:
+        number: dict[str, int] = {}
+        train, test = (_read(path, number) for path in self.files())
+        x_train, y_train, train_roles = self._cut(train)
+        x_test, y_test, test_roles = self._cut(test)
+        groups = Groups(train_roles, test_roles, tuple(number))
+        return Examples(x_train, y_train, x_test, y_test, VOCABULARY, groups)
+
+    def _cut(self, lines: "_Lines") -> tuple[Index, Index, Index]:
+        """Inputs and targets (sequences, T), and the role of each sequence."""
+        T = self.sequence_length
+        tokens, lengths, roles = lines.tokens(), lines.lengths + 2, lines.roles
+        if self.joined:
+            first = np.flatnonzero(np.diff(roles, prepend=-1))
+            roles, lengths = roles[first], np.add.reduceat(lengths, first)
+        pairs = lengths - 1  # of a token and the next one
+        rows = -(-pairs // T)
+        within = np.arange(pairs.sum()) - np.repeat(_starts(pairs), pairs)
+        source = np.repeat(_starts(lengths), pairs) + within
+        place = np.repeat(_starts(rows) * T, pairs) + within
+        x, y = np.full(rows.sum() * T, PAD), np.full(rows.sum() * T, -1)
+        x[place], y[place] = tokens[source], tokens[source + 1]
+        return x.reshape(-1, T), y.reshape(-1, T), np.repeat(roles, rows)
+
+
+class _Lines(NamedTuple):
+    """All snippets of a file, those of a role together."""
+
+    text: bytes
+    lengths: Index
+    roles: Index
+
+    def tokens(self) -> Index:
+        """Each snippet between bos and eos, one after another."""
+        ends = np.cumsum(self.lengths + 2)
+        tokens, inside = np.empty(ends[-1], dtype=np.int64), np.ones(ends[-1], dtype=np.bool_)
+        for place, token in ((ends - self.lengths - 2, BOS), (ends - 1, EOS)):
+            tokens[place], inside[place] = token, False
+        tokens[inside] = _TOKENS[np.frombuffer(self.text, dtype=np.uint8)]
+        return tokens
+
+
+def _read(path: Path, number: dict[str, int]) -> _Lines:
+    """Roles met for the first time get the next number."""
+    try:
+        import h5py
+    except ImportError:
+        raise UserError("shakespeare is an HDF5 file; reading it needs: pip install 'coterie[text]'") from None
+    snippets: list[bytes] = []
+    roles: list[int] = []
+    try:
+        with h5py.File(io.BytesIO(content(path)), "r") as file:
+            for role, group in file["examples"].items():
+                lines = group["snippets"][()].tolist()
+                snippets += lines
+                roles += [number.setdefault(role, len(number))] * len(lines)
+        text, lengths = b"".join(snippets), np.array([len(snippet) for snippet in snippets])
+    except (OSError, RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise damaged(path, f"it is not HDF5 with the bytes examples/<PLAY_ROLE>/snippets ({error})") from error
+    if not snippets:
+        raise damaged(path, "it has no snippets")
+    return _Lines(text, lengths, np.array(roles))
+
+
+def _starts(lengths: Index) -> Index:
+    return np.cumsum(lengths) - lengths

@@ -1,0 +1,106 @@
+"""SST-2: R. Socher et al., "Recursive deep models for semantic compositionality over a sentiment treebank", 2013, as in
+GLUE, arXiv:1804.07461.
+
+GLUE's train.tsv is to train and its dev.tsv to test; its test.tsv has no labels and is not read. (FedDecay does the
+same, and keeps the first fifth of train.tsv for validation; here that is the partition's to say.)
+A sentence is [CLS] tokens [SEP], padded with zeros to the longest. Tokens are the WordPieces of a BERT vocabulary where
+one is given. Without, they are words: the 14,816 of train.tsv, the most frequent first and by the alphabet where they
+are equally frequent, have the numbers from 1000 on; others are [UNK]. [UNK], [CLS] and [SEP] have the numbers 100, 101
+and 102, as in BERT.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from coterie.core.data import Index
+from coterie.data.examples import Examples
+from coterie.data.files.fetch import File
+from coterie.data.files.locate import locate
+from coterie.data.files.unpack import content, damaged
+from coterie.data.sets.dataset import Dataset
+from coterie.errors import UserError
+from coterie.settings import settings
+
+_ARCHIVE = "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip"
+_CHECKSUM = "md5:9f81648d4199384278b86e315dac217c"
+_FILES = tuple(File(name, (_ARCHIVE,), _CHECKSUM, member=f"SST-2/{name}") for name in ("train.tsv", "dev.tsv"))
+
+PAD, UNK, CLS, SEP, FIRST_WORD = 0, 100, 101, 102, 1000
+MOST_TOKENS = 30522
+"""What the embedding of BERT has room for."""
+
+
+@settings
+class SST2(Dataset):
+    """Sentences of film reviews, positive or negative: 67349 to train, 872 to test; tokens for bert-tiny."""
+
+    usual_partition: ClassVar[str] = "dirichlet"
+    usual_model: ClassVar[str] = "bert-tiny"
+
+    path: str | None = None
+    """The folder of train.tsv and dev.tsv; without it, $COTERIE_DATA/sst2, the user's cache, a download."""
+    vocabulary: str | None = None
+    """A vocab.txt of BERT, which pretrained weights come with; without it, a token for each word of train.tsv."""
+    max_length: Annotated[int, Field(ge=3)] = 64
+    """Tokens of a sentence, with [CLS] and [SEP]; longer ones are cut. Where tokens are words, 54 suffice."""
+
+    def files(self) -> list[Path]:
+        return locate("sst2", _FILES, "https://gluebenchmark.com/tasks", self.path)
+
+    def load(self) -> Examples:
+        train_file, dev_file = self.files()
+        (train, y_train), (test, y_test) = _read(train_file), _read(dev_file)
+        rows = self._word_pieces(train + test) if self.vocabulary else self._words(train, train + test)
+        x = np.full((len(rows), max(map(len, rows))), PAD)
+        for place, row in zip(x, rows, strict=True):
+            place[: len(row)] = row
+        return Examples(x[: len(train)], y_train, x[len(train) :], y_test, ("negative", "positive"))
+
+    def _words(self, train: list[str], sentences: list[str]) -> list[list[int]]:
+        counts = Counter(word for sentence in train for word in sentence.split())
+        ordered = sorted(counts, key=lambda word: (-counts[word], word))[: MOST_TOKENS - FIRST_WORD]
+        number = {word: n for n, word in enumerate(ordered, FIRST_WORD)}
+        most = self.max_length - 2
+        return [[CLS, *(number.get(word, UNK) for word in line.split()[:most]), SEP] for line in sentences]
+
+    def _word_pieces(self, sentences: list[str]) -> Sequence[list[int]]:
+        try:
+            from tokenizers import BertWordPieceTokenizer
+        except ImportError:
+            raise UserError("sst2: WordPieces need: pip install 'coterie[text]'") from None
+        path = Path(self.vocabulary or "").expanduser()
+        words = _lines(path)
+        number = {word: n for n, word in enumerate(words)}
+        if number.get("[PAD]") != PAD or not {"[UNK]", "[CLS]", "[SEP]"} <= number.keys():
+            raise UserError(
+                f"{path} is no vocab.txt of BERT: it should begin with [PAD] and have [UNK], [CLS] and [SEP]"
+            )
+        tokenizer = BertWordPieceTokenizer(number)
+        tokenizer.enable_truncation(self.max_length)
+        return [encoding.ids for encoding in tokenizer.encode_batch(sentences)]
+
+
+def _read(path: Path) -> tuple[list[str], Index]:
+    """Sentences and labels of a GLUE tsv: no quotes, a header."""
+    header, *rows = [line.split("\t") for line in _lines(path)]
+    if header != ["sentence", "label"]:
+        raise UserError(f"{path} should have the columns sentence and label, but has {', '.join(header)}")
+    for line, row in enumerate(rows, 2):
+        if len(row) != 2 or row[1] not in ("0", "1"):
+            raise damaged(path, f"line {line} is not a sentence, a tab, and 0 or 1")
+    if not rows:
+        raise damaged(path, "it has no rows")
+    return [sentence for sentence, _ in rows], np.array([int(label) for _, label in rows])
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = content(path).decode()
+    except UnicodeDecodeError as error:
+        raise damaged(path, f"it is not UTF-8 ({error})") from error
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")

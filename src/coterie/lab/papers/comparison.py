@@ -1,0 +1,200 @@
+"""Published and measured side by side: in the terminal, as Markdown, as JSON."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from coterie.lab.papers.measured import Figure, Measured, over_seeds
+from coterie.lab.papers.sheet import Users
+from coterie.lab.papers.users import Over, Spread, spread
+from coterie.report.units import DASH, duration, scaled
+
+PROTOCOLS = {
+    "participants": "of a round's clients right after their local update",
+    "as_is": "of all clients as they are",
+    "adapted": "of all clients, adapted",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell of the paper's table, all seeds together."""
+
+    at: Mapping[str, str]
+    protocol: str
+    published: Figure | None
+    published_seconds: float | None
+    runs: Sequence[Measured]
+    """Those that are finished."""
+    state: str
+    """Words for what is not; empty where all are."""
+    users: Users = field(default_factory=dict)
+    """What is published of them."""
+    seeds: Sequence[int] = ()
+    """Of the runs."""
+    diverged: bool = False
+    """Whether one that is not finished never will be."""
+
+    @property
+    def measured(self) -> Measured | None:
+        return over_seeds(self.runs)
+
+    def difference(self, measured: Figure | None) -> float | None:
+        """Measured minus published, in units of the standard error of that difference."""
+        if self.published is None or measured is None:
+            return None
+        error = math.hypot(measured.stderr, self.published.stderr)
+        return (measured.mean - self.published.mean) / error if error else None
+
+    def compared(self, measured: Figure | None) -> str:
+        """The figure, and how it differs."""
+        difference = self.difference(measured)
+        return text(measured) + ("" if difference is None else f" ({difference:+.1f})")
+
+    def each(self, protocol: str, figure: str = "mean") -> dict[int, float]:
+        """A figure over the users at the round that validation picks, by seed."""
+        runs = zip(self.seeds, self.runs, strict=True)
+        found = {seed: getattr(run.picked, protocol) for seed, run in runs if run.picked}
+        return {seed: getattr(over, figure) for seed, over in found.items() if over is not None}
+
+    def told(self, figure: str) -> str:
+        """The figure, and what is missing."""
+        return " ".join([figure] * bool(self.runs) + [f"({self.state})"] * bool(self.state))
+
+    def as_dict(self) -> dict[str, Any]:
+        measured = self.measured
+        return {
+            **self.at,
+            "state": self.state or "finished",
+            "seeds": len(self.runs),
+            "published": self.published and self.published._asdict(),
+            "published_seconds": self.published_seconds,
+            "measured": measured
+            and {
+                key: value._asdict() if isinstance(value, Figure) else value
+                for key, value in measured._asdict().items()
+            },
+            "difference": self.published
+            and measured
+            and {key: self.difference(getattr(measured, key)) for key in ("figure", "as_is", "adapted")},
+            "users": self._users(),
+        }
+
+    def _users(self) -> dict[str, Any] | None:
+        """By protocol and figure, over seeds."""
+        if not any(run.picked for run in self.runs):
+            return None
+        protocols = ("as_is", "adapted", "before", "after")
+        return {protocol: {name: self._over_seeds(protocol, name) for name in Over._fields} for protocol in protocols}
+
+    def _over_seeds(self, protocol: str, figure: str) -> dict[str, Any] | None:
+        found = spread(list(self.each(protocol, figure).values()))
+        return found and found._asdict()
+
+
+@dataclass(frozen=True)
+class Table:
+    headings: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    title: str = ""
+    notes: Sequence[str] = ()
+
+    def printed(self) -> Group:
+        table = RichTable(
+            title=self.title,
+            title_justify="left",
+            title_style="bold",
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+        )
+        for heading in self.headings:
+            if self._is_number(heading):
+                table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
+            else:
+                table.add_column(heading, overflow="fold")
+        for line in self.lines:
+            table.add_row(*line)
+        return Group(table, *map(escape, self.notes))
+
+    def markdown(self) -> str:
+        rule = ["---:" if self._is_number(heading) else "---" for heading in self.headings]
+        lines = [f"| {' | '.join(line)} |" for line in (self.headings, rule, *self.lines)]
+        return "\n".join([f"**{self.title}**", "", *lines, *(f"\n{note}" for note in self.notes), ""])
+
+    def _is_number(self, heading: str) -> bool:
+        place = list(self.headings).index(heading)
+        return any(line[place][:1].isdigit() or line[place][:1] in "+-" for line in self.lines if line[place])
+
+
+def accuracy(rows: Sequence[Row]) -> Table:
+    """A line for each row; columns that no row fills are left out."""
+    lines = []
+    for row in rows:
+        measured = row.measured
+        lines.append(
+            {
+                **row.at,
+                "published": text(row.published),
+                "measured": row.told(row.compared(measured and measured.figure)),
+                "over seeds": text(measured and measured.spread, ".2f"),
+                "as is": row.compared(measured and measured.as_is),
+                "adapted": row.compared(measured and measured.adapted),
+                "validation": text(measured and measured.validation),
+                "loss": text(measured and measured.train_loss, ".4f"),
+            }
+        )
+    notes = [
+        "Accuracy in percent ± standard error over clients. Measured is "
+        f"{PROTOCOLS[rows[0].protocol]}, mean over the rounds that the recipe evaluates at its end; as is and adapted "
+        "are all clients after the last round, loss is the training loss over them."
+    ]
+    if any(line["published"] != DASH for line in lines):
+        notes.append(
+            "In brackets: how much more than published, in standard errors of that difference, be it of this protocol "
+            "or of another."
+        )
+    return filled(lines, {*rows[0].at, "measured"}, notes)
+
+
+def cost(rows: Sequence[Row], reference: str) -> Table:
+    """Seconds and operations of a round, and their ratios to those of one method."""
+    base = next((row for row in rows if row.at["method"] == reference), None)
+    published = base.published_seconds if base else None
+    measured = base.measured if base else None
+    lines = []
+    for row in rows:
+        own = row.measured
+        lines.append(
+            {
+                **row.at,
+                "published": duration(row.published_seconds),
+                f"/ {reference}": _ratio(row.published_seconds, published),
+                "measured": row.told(duration(own and own.seconds)),
+                f"/ {reference}, measured": _ratio(own and own.seconds, measured and measured.seconds),
+                "FLOP a round": scaled(own and own.flops, ""),
+                f"/ {reference}, FLOP": _ratio(own and own.flops, measured and measured.flops),
+            }
+        )
+    return filled(lines, {*rows[0].at, "measured"}, ["The median over the rounds after the first."])
+
+
+def filled(lines: Sequence[Mapping[str, str]], always: set[str], notes: Sequence[str]) -> Table:
+    """Of lines by heading; columns that no line fills are left out, but for those that are always there."""
+    kept = [key for key in lines[0] if key in always or any(line[key] != DASH for line in lines)]
+    return Table(kept, [[line[key] for key in kept] for line in lines], notes=notes)
+
+
+def text(value: Figure | Spread | float | None, form: str = "") -> str:
+    return DASH if value is None else format(value, form) if form else str(value)
+
+
+def _ratio(above: float | None, below: float | None) -> str:
+    return DASH if above is None or not below else f"{above / below:.2f}"

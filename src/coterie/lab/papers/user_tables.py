@@ -1,0 +1,95 @@
+"""Tables over existing and new users: what is published beside what is measured, with the spread over seeds."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from coterie.lab.papers.comparison import Row, Table, filled, text
+from coterie.lab.papers.users import Picked, Spread, paired, spread
+from coterie.report.units import DASH, scaled
+
+
+def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
+    """Existing users, then new ones, a line for each row; the reference is the row that lies there."""
+    base = next((row for row in rows if reference.items() <= row.at.items()), None)
+    word, lines = f"against {' '.join(reference.values())}", []
+    for kind, plain, adapted in (("existing", "as_is", "adapted"), ("new", "before", "after")):
+        for row in rows:
+            found, picked = _spread(row, adapted), [run.picked for run in row.runs if run.picked]
+            several = any(row.each(adapted, "std").values())  # one user has no decile and no deviation
+            lines.append(
+                {
+                    "users": kind,
+                    **row.at,
+                    "published": _printed(row.users.get(kind, [])),  # type: ignore[call-overload]
+                    "of 3 seeds": _printed(row.users.get(f"{kind}_over_seeds", [])),  # type: ignore[call-overload]
+                    "measured": row.told(text(found)),
+                    "over seeds": text(found and found.std, ".2f"),
+                    word: _apart(row, base, adapted),
+                    "decile": text(_spread(row, adapted, "bottom_decile") if several else None),
+                    "deviation": text(_spread(row, adapted, "std") if several else None),
+                    "not adapted": text(_spread(row, plain)),
+                    f"{word}, not adapted": _apart(row, base, plain),
+                    "round": text(_mean(picked, "round"), ".0f"),
+                    "bytes": scaled(_mean(picked, "bytes"), "B"),
+                    "FLOP": scaled(_mean(picked, "flops"), ""),
+                }
+            )
+    notes = [
+        "Accuracy in percent after adaptation, at the round where existing users validate best: the mean over users, "
+        "then its mean over seeds ± standard error; over seeds is the standard deviation. Published: mean (bottom "
+        "decile, deviation) over users.",
+        f"{word}: the difference, seed by seed, ± standard error, and in brackets in such errors. Bytes and "
+        "operations are of all clients, up to that round.",
+    ]
+    return filled(lines, {"users", *rows[0].at, "measured"}, notes)
+
+
+def validated(rows: Sequence[Row]) -> Table:
+    """For each method the settings that validate best, and all that were tried; of the test split nothing is told."""
+    best = picks(rows)
+    lines = []
+    for row in rows:
+        found = _validation(row)
+        mark = "picked" if row in best.values() else DASH
+        lines.append(
+            {**row.at, "validation": row.told(text(found)), "over seeds": text(found and found.std, ".2f"), "": mark}
+        )
+    note = "Adapted existing users on their validation split, in percent: the best round of each run, mean over seeds."
+    return filled(lines, {*rows[0].at, "validation", ""}, [note])
+
+
+def picks(rows: Sequence[Row]) -> dict[str, Row]:
+    """For each method the row with the best mean validation; of equals the first."""
+    best: dict[str, Row] = {}
+    for row in rows:
+        other = best.get(row.at["method"])
+        if (found := _validation(row)) and (other is None or found.mean > (_validation(other) or found).mean):
+            best[row.at["method"]] = row
+    return best
+
+
+def _validation(row: Row) -> Spread | None:
+    return spread([run.picked.validation for run in row.runs if run.picked])
+
+
+def _printed(figures: Sequence[float]) -> str:
+    if not figures:
+        return DASH
+    mean, *rest = (f"{figure:.2f}" for figure in figures)
+    return f"{mean} ({', '.join(rest)})" if rest else mean
+
+
+def _spread(row: Row, protocol: str, figure: str = "mean") -> Spread | None:
+    return spread(list(row.each(protocol, figure).values()))
+
+
+def _apart(row: Row, base: Row | None, protocol: str) -> str:
+    difference = paired(row.each(protocol), base.each(protocol)) if base and base is not row else None
+    if difference is None:
+        return DASH
+    errors = difference.in_errors
+    return f"{difference.mean:+.2f}" + ("" if errors is None else f" ± {difference.stderr:.2f} ({errors:+.1f})")
+
+
+def _mean(picked: Sequence[Picked], name: str) -> float | None:
+    return statistics.fmean(getattr(each, name) for each in picked) if picked else None

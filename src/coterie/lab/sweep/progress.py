@@ -1,0 +1,37 @@
+"""The progress bars of a sweep: trials, and the rounds of the one that runs."""
+
+from typing import Any
+
+from rich.console import Console
+
+from coterie.lab.sweep.space import Point
+from coterie.lab.sweep.trial import Trial, complete
+from coterie.report.sweep_page import shown
+from coterie.report.units import DASH, percent
+from coterie.track.bars import Bars
+
+
+class SweepProgress(Bars):
+    def __init__(self, console: Console, total: int, rounds: int, ended: list[Trial]) -> None:
+        super().__init__(console)
+        self._ended, self._console = list(ended), console
+        self._trials = self._bar.add_task("trial", total=total, completed=len(ended), told=self._best())
+        self._rounds = self._bar.add_task("round", total=rounds, told="")
+
+    def begin(self, number: int, point: Point) -> None:
+        self._bar.reset(self._rounds, told=f"trial {number}")
+        values = ", ".join(f"{key} = {shown(value)}" for key, value in point.items())
+        self._console.print(f"trial {number}: {values}", highlight=False, markup=False)
+
+    def advance(self, record: dict[str, Any]) -> None:
+        self._bar.update(self._rounds, completed=record["round"])
+
+    def end(self, trial: Trial) -> None:
+        self._ended.append(trial)
+        result = f"validation {percent(trial.score)} %" if trial.state == "complete" else trial.ending
+        self._console.print(f"  {result}", highlight=False, markup=False)
+        self._bar.update(self._trials, completed=len(self._ended), told=self._best())
+
+    def _best(self) -> str:
+        ranked = complete(self._ended)
+        return f"best {percent(ranked[0].score) if ranked else DASH} %"

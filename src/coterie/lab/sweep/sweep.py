@@ -1,0 +1,201 @@
+"""Many trials of one recipe, each a run in a folder of its own; the best is chosen on validation examples."""
+
+import json
+import math
+import shutil
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from filelock import FileLock, Timeout
+
+from coterie.data.federation import Federation
+from coterie.errors import DivergedError, UserError
+from coterie.lab.papers.comparison import Table
+from coterie.lab.sweep.outcome import content, tables
+from coterie.lab.sweep.space import Point, Space, SweepSettings
+from coterie.lab.sweep.study import Pruner, Study, hyperband
+from coterie.lab.sweep.trial import Trial, complete, folder_of
+from coterie.recipe import Recipe
+from coterie.report.document import things
+from coterie.report.sweep_page import sweep_page
+from coterie.server.rounds import Record, Simulation
+from coterie.storage.checkpoint import write_atomically
+from coterie.storage.folder import first_difference
+from coterie.training import Training, prepare
+
+USUAL_TRIALS = 30
+"""Of TPE."""
+GROUPS = {
+    "as_is": ("existing", "as_is"),
+    "adapted": ("existing", "adapted"),
+    "new_before": ("new", "before"),
+    "new_after": ("new", "after"),
+}
+"""Where an evaluation has the figures of a protocol."""
+
+
+class Sweep:
+    """A sweep that is checked and ready to go, or to go on: making it finds what is wrong, before any work is done."""
+
+    def __init__(self, recipe: Recipe, settings: SweepSettings, out: Path) -> None:
+        self.recipe, self.settings, self.out = recipe, settings, out
+        self.space = Space.of(settings.space)
+        self.space.check(recipe)
+        grid = self.space.combinations(recipe.run.seed) if settings.search == "grid" else None
+        if grid and settings.trials is not None:
+            raise UserError(
+                f"a grid tries all of its {len(grid)} combinations; leave --trials away, or use --search tpe"
+            )
+        if recipe.run.rounds == 0:
+            raise UserError("run.rounds = 0: without training there is nothing to choose between")
+        self.total = len(grid) if grid else settings.trials or USUAL_TRIALS
+        self.federation = recipe.federation()
+        prepare(self.space.recipe(recipe, self.space.first()), self.federation).engine.close()
+        _check_validation(self.federation, settings.protocol)
+        self._lock = _hold(out, self._identity())
+        self._study = Study(out / "study.log", self.space, grid, recipe.run.seed, self.federation.fingerprint())
+        self._pruner = hyperband(recipe.run.eval_every, recipe.run.rounds) if settings.prune else None
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Those that ended."""
+        return self._study.ended
+
+    def play(
+        self,
+        on_begin: Callable[[int, Point], object],
+        on_round: Callable[[Record], object],
+        should_stop: Callable[[], bool],
+    ) -> Iterator[Trial]:
+        """The trials that are left, each given out when it has ended. KeyboardInterrupt when told to stop."""
+        while len(self.trials) < self.total:
+            if should_stop():
+                raise KeyboardInterrupt
+            number, point = self._study.begin()
+            on_begin(number, point)
+            yield self._try(self.out / folder_of(number), point, on_round, should_stop)
+
+    def report(self) -> list[Table]:
+        """What is known by now; also written to trials.json, table.md, page.html and, of the best, best.toml."""
+        ranked, score = complete(self.trials), self.federation.objective.score
+        summary, best = None, None
+        if ranked:
+            folder = self.out / ranked[0].folder
+            summary, best = json.loads((folder / "summary.json").read_text()), (folder / "recipe.toml").read_text()
+            title = (
+                f"# The best of {things(len(ranked), 'complete trial')} of {self.out.name}, "
+                f"by {score} on validation examples.\n"
+            )
+            write_atomically(self.out / "best.toml", (title + best).encode())
+        found = content(self.trials, self.recipe, self.settings, self.total, score, summary)
+        shown = tables(found)
+        page = sweep_page(self.out.name, found, tomllib.loads(best) if best else None)
+        write_atomically(self.out / "trials.json", (json.dumps(found, indent=2) + "\n").encode())
+        write_atomically(self.out / "table.md", "\n".join(table.markdown() for table in shown).encode())
+        write_atomically(self.out / "page.html", page.encode())
+        return shown
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def _try(
+        self, folder: Path, point: Point, on_round: Callable[[Record], object], should_stop: Callable[[], bool]
+    ) -> Trial:
+        begun = (folder / "recipe.toml").exists()
+        if not begun and folder.exists():
+            shutil.rmtree(folder)  # killed before anything was in it
+        try:
+            recipe = self.space.recipe(self.recipe, point)
+            training = Training(recipe, self.federation, folder, resume=begun)
+        except UserError as error:
+            if begun:
+                raise  # it is the folder that is wrong, not these values
+            return self._study.end("failed", remark=str(error))
+        judged = _Judged(self._study, self._pruner, self.settings.protocol, training.simulation)
+        try:
+            training.play(on_round, lambda: judged.is_behind() or should_stop())
+            if judged.is_behind():
+                return self._study.end("pruned")
+        except DivergedError as error:
+            return self._study.end("diverged", remark=str(error))
+        except UserError as error:
+            return self._study.end("failed", remark=str(error))
+        except KeyboardInterrupt:
+            if not judged.gave_up:
+                raise
+            return self._study.end("pruned")
+        return self._study.end("complete", judged.score)
+
+    def _identity(self) -> dict[str, Any]:
+        """What must not change when a sweep goes on; the number of trials may."""
+        chosen = {key: getattr(self.settings, key) for key in ("search", "protocol", "prune", "space")}
+        return {**self.recipe.as_dict(), "sweep": chosen}
+
+
+class _Judged:
+    """The evaluations of a trial, each reported and judged once. They are taken from the run's history, so that those
+    before a break are too, and the study sees what it would have seen without a break."""
+
+    def __init__(self, study: Study, pruner: Pruner | None, protocol: str, simulation: Simulation) -> None:
+        self._study, self._pruner, self._protocol, self._simulation = study, pruner, protocol, simulation
+        self._seen = 0
+        self.score: float | None = None
+        """By the latest evaluation."""
+        self.gave_up = False
+
+    def is_behind(self) -> bool:
+        while not self.gave_up and self._seen < len(self._simulation.history):
+            record = self._simulation.history[self._seen]
+            self._seen += 1
+            if "eval" in record:
+                self.score = validation_score(record, self._protocol)
+                self._study.report(record["round"], self.score)
+                if self._pruner is not None and record["round"] < self._simulation.rounds:
+                    self.gave_up = self._study.is_behind(self._pruner)
+        return self.gave_up
+
+
+def validation_score(record: Record, protocol: str) -> float:
+    """Of a round that was evaluated: the mean over clients, on their validation examples."""
+    group, key = GROUPS[protocol]
+    score = record["eval"]["validation"][group][key]["mean"]
+    if score is None or not math.isfinite(score) or record["eval"]["train_loss"] is None:
+        raise DivergedError(f"round {record['round']}: the loss or the score is not finite; lower the method's rates")
+    return float(score)
+
+
+def _check_validation(federation: Federation, protocol: str) -> None:
+    group, _ = GROUPS[protocol]
+    clients = federation.existing if group == "existing" else federation.new
+    if not len(clients):
+        raise UserError(f'sweep.protocol = "{protocol}" is about new users; set partition.new_users to keep some')
+    if "validation" not in federation.splits or not federation.sizes("validation")[clients].any():
+        raise UserError(
+            f"no validation examples of {group} clients, and test examples are not for choosing: keep some, "
+            "like --set partition.validation=0.2 (more, if clients have few)"
+        )
+
+
+def _hold(out: Path, identity: dict[str, Any]) -> FileLock:
+    """The folder of this sweep, new or begun, for this process alone."""
+    written = out / "sweep.toml"
+    try:
+        if written.exists():
+            begun = tomllib.loads(written.read_text())
+            sweep = begun.pop("sweep")
+            if difference := first_difference({**Recipe.parse(begun).as_dict(), "sweep": sweep}, identity):
+                raise UserError(f"{out} holds another sweep: {difference}; set it alike, or choose another --out")
+        elif out.exists() and (not out.is_dir() or {file.name for file in out.iterdir()} - {".lock"}):
+            raise UserError(f"{out} exists and is not an empty folder; choose another --out")
+        out.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(out / ".lock")
+        lock.acquire(timeout=0)
+        write_atomically(written, tomli_w.dumps(identity).encode())
+    except Timeout:
+        raise UserError(f"{out} is in use by another process; wait for it or stop it") from None
+    except OSError as error:
+        raise UserError(f"cannot write to the folder {out}: {error.strerror}") from None
+    return lock

@@ -1,0 +1,50 @@
+"""What training costs the clients, counted so that nothing but the seconds depends on the engine or the machine."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from coterie.clients.setup import Setup
+from coterie.core.method import Round
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Sums over the clients of a round, or of a run. Evaluation is not counted."""
+
+    bytes_down: int = 0
+    bytes_up: int = 0
+    flops: int = 0
+    body_forwards: int = 0
+    body_backwards: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def local_work(setup: Setup, cohort: Sequence[int], rnd: Round) -> Cost:
+    """The cohort's computation."""
+    flops, forwards, backwards = 0, 0, 0
+    sizes = setup.federation.sizes()[list(cohort)].tolist()
+    for (size, outputs), clients in Counter(zip(sizes, map(setup.num_outputs, cohort), strict=True)).items():
+        passes, each = setup.method.passes(size, rnd), setup.task.flops(outputs)
+        operations = passes.batch * (
+            passes.body_forwards * each.body_forward
+            + passes.body_backwards * each.body_backward
+            + passes.head_steps * each.head_step
+            + passes.frozen_head * each.frozen_head
+            + passes.head_forwards * each.head_forward
+            + passes.feature_products * each.feature_product
+        )
+        operations += size * passes.whole_forwards * (each.body_forward + each.head_forward)
+        if passes.hessian_products:
+            operations += passes.batch * passes.hessian_products * setup.task.hessian_flops(outputs)
+        flops += clients * round(operations)
+        forwards += clients * (passes.body_forwards + passes.whole_forwards + passes.hessian_products)
+        backwards += clients * (passes.body_backwards + 2 * passes.hessian_products)
+    return Cost(flops=flops, body_forwards=forwards, body_backwards=backwards)

@@ -1,0 +1,124 @@
+"""What is measured: existing users as they are and adapted, new users before and after. Never writes to the store."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.clients import client
+from coterie.clients.engine import Engine
+from coterie.clients.setup import Setup
+from coterie.core.method import Tree
+from coterie.storage.store import PersonalStore
+
+Floats = NDArray[np.float64]
+AT_ONCE = 1000
+"""Clients whose personal states are in memory together."""
+
+
+class Scores(NamedTuple):
+    """The scores of several clients under one protocol."""
+
+    clients: list[int]
+    accuracy: Floats
+    """The score on the client's examples, which is the share of right answers; not a number where it has none."""
+    restricted: Floats
+    """The same, choosing among the client's own classes only."""
+
+    @classmethod
+    def of(cls, counts: Mapping[int, Tree]) -> "Scores":
+        """From what `client.score` counted for each client."""
+        clients = sorted(counts)
+        names = ("examples", "right", "restricted")
+        columns = np.array([[float(counts[i][name]) for name in names] for i in clients]).reshape(-1, 3)
+        examples = np.where(columns[:, 0] > 0, columns[:, 0], np.nan)
+        return cls(clients, columns[:, 1] / examples, columns[:, 2] / examples)
+
+
+class OnSplit(NamedTuple):
+    """The scores of all clients on one of their splits: existing users, then new ones."""
+
+    as_is: Scores
+    adapted: Scores
+    before: Scores
+    after: Scores
+
+
+class Evaluation(NamedTuple):
+    """One evaluation of all clients."""
+
+    test: OnSplit
+    validation: OnSplit | None
+    """For choosing between models, where examples were kept for that."""
+    train_loss: float
+    """Objective (1): sum over the existing clients of N_i/N times the loss of the personal model as it is; not a number
+    where there are none."""
+
+
+def evaluate(
+    engine: Engine,
+    setup: Setup,
+    shared: Tree,
+    store: PersonalStore,
+    adapt_steps: int,
+    existing: Sequence[int],
+    new: Sequence[int],
+) -> Evaluation:
+    splits = [split for split in ("test", "validation") if split in setup.federation.splits]
+    of_existing, of_new = (
+        _both(engine, setup, shared, store, adapt_steps, clients, splits) for clients in (existing, new)
+    )
+    test, *validation = (OnSplit(*of_existing[split], *of_new[split]) for split in splits)
+    return Evaluation(test, next(iter(validation), None), _train_loss(engine, setup, shared, store, existing))
+
+
+def statistics(scores: Scores, sizes: Floats) -> dict[str, Any]:
+    """Over clients. `std` is the population's, `stderr` is std/sqrt(n), the bottom decile is sorted[n//10]."""
+    tested = ~np.isnan(scores.accuracy)
+    accuracy, sizes = scores.accuracy[tested], sizes[tested]
+    if not len(accuracy):
+        return dict.fromkeys(("mean", "weighted_mean", "std", "stderr", "bottom_decile", "restricted_mean"))
+    return {
+        "mean": float(accuracy.mean()),
+        "weighted_mean": float((accuracy * sizes).sum() / sizes.sum()),
+        "std": float(accuracy.std()),
+        "stderr": float(accuracy.std() / np.sqrt(len(accuracy))),
+        "bottom_decile": float(np.sort(accuracy)[len(accuracy) // 10]),
+        "restricted_mean": float(scores.restricted[tested].mean()),
+    }
+
+
+def _both(
+    engine: Engine,
+    setup: Setup,
+    shared: Tree,
+    store: PersonalStore,
+    steps: int,
+    clients: Sequence[int],
+    splits: Sequence[str],
+) -> dict[str, tuple[Scores, Scores]]:
+    """As they are, and adapted, on each split."""
+    plain: dict[str, dict[int, Tree]] = {split: {} for split in splits}
+    adapted: dict[str, dict[int, Tree]] = {split: {} for split in splits}
+    for some in _parts(clients):
+        personal = [store[i] for i in some]
+        refreshed = engine.adapted_scores(setup, shared, some, personal, steps, splits)
+        for split in splits:
+            plain[split] |= engine.answers(setup, client.score, shared, some, personal, split=split)
+            adapted[split] |= refreshed[split]
+    return {split: (Scores.of(plain[split]), Scores.of(adapted[split])) for split in splits}
+
+
+def _train_loss(engine: Engine, setup: Setup, shared: Tree, store: PersonalStore, clients: Sequence[int]) -> float:
+    sizes, weighted = setup.federation.sizes(), 0.0
+    for some in _parts(clients):
+        found = engine.answers(setup, client.loss, shared, some, [store[i] for i in some], split="train")
+        weighted += sum(float(sizes[i]) * float(tree["loss"]) for i, tree in found.items())
+    return weighted / float(sizes[list(clients)].sum()) if len(clients) else math.nan
+
+
+def _parts(clients: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(clients), AT_ONCE):
+        yield clients[start : start + AT_ONCE]

@@ -1,0 +1,40 @@
+"""Any `nn.Module`, with the name of the submodule that is its head."""
+
+import copy
+from dataclasses import KW_ONLY
+
+from pydantic import InstanceOf
+from torch import nn
+
+from coterie.core.heads import find_head, with_outputs
+from coterie.errors import UserError
+from coterie.models.model import Model
+from coterie.settings import settings
+
+
+@settings
+class Own(Model):
+    """The module's weights, pretrained or not, are the initial ones.
+
+    But a head of another size is drawn anew, and so is every head of a method with personal heads.
+    """
+
+    _: KW_ONLY
+    net: InstanceOf[nn.Module]
+    head_name: str
+
+    @property
+    def head(self) -> str:
+        return self.head_name
+
+    def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:  # noqa: ARG002
+        if self.init != "default":
+            raise UserError(
+                f'init = "{self.init}" would overwrite the weights of your own module; leave init = "default" and give '
+                "the module the weights it should start from"
+            )
+        net = copy.deepcopy(self.net)
+        head = find_head(net, self.head) if self.head else None
+        if head is not None and any(isinstance(part, nn.Linear) for part in head.modules()):
+            net.set_submodule(self.head, with_outputs(head, num_outputs))
+        return net

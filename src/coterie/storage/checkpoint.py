@@ -1,0 +1,122 @@
+"""Checkpoints: safetensors files and a manifest of their sha256, complete or not there at all.
+
+A checkpoint is a folder `round-NNNNNN`, written under another name and renamed when every byte is on the disk. The
+personal states lie beside it in `personal/`, in segments that checkpoints share: a checkpoint writes what is new, and
+lists the segments that it needs. Nothing depends on the clock, so that equal runs have equal checkpoints. The last two
+are kept: should the newer one be damaged, the older one serves.
+"""
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load, save
+
+from coterie.core.tree import Tree
+from coterie.errors import UserError
+from coterie.storage.files import sync_folder, write_durably
+from coterie.storage.segments import Segment
+from coterie.storage.store import PersonalStore
+
+KEEP = 2
+PERSONAL = "personal"
+logger = logging.getLogger("coterie")
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The file is as it was, or whole and new."""
+    partial = path.with_name(f".{path.name}.partial")
+    write_durably(partial, [content])
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+def save_checkpoint(
+    folder: Path, index: int, trees: Mapping[str, Tree], store: PersonalStore, facts: Mapping[str, Any]
+) -> None:
+    """`facts` are what must agree when the run is resumed."""
+    layout = store.write(folder / PERSONAL)
+    for segment in layout.segments:
+        segment.path.stat()  # else someone has deleted what the run still needs, and it is better to say so now
+    target = folder / f"round-{index:06d}"
+    partial = folder / f".{target.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    sums = {}
+    for name, tree in trees.items():
+        content = save({key: value.detach().cpu().contiguous().clone() for key, value in tree.items()})
+        sums[f"{name}.safetensors"] = write_durably(partial / f"{name}.safetensors", [content])
+    needs = {"sha256": sums, PERSONAL: [segment.sha256 for segment in layout.segments]}
+    manifest = json.dumps({"round": index, **needs, **facts}, indent=2, sort_keys=True).encode()
+    write_durably(partial / "manifest.sha256", [write_durably(partial / "manifest.json", [manifest]).encode()])
+    sync_folder(partial)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+    sync_folder(folder)
+    store.adopt(layout)
+    _clean(folder, target)
+
+
+def load_checkpoint(folder: Path, store: PersonalStore, facts: Mapping[str, Any]) -> tuple[int, dict[str, Tree]]:
+    """(round, trees) of the newest checkpoint that is whole, its personal states in the store; (0, {}) without one."""
+    for target in _newest_first(folder):
+        try:
+            manifest = _manifest(target)
+            trees = {
+                file.removesuffix(".safetensors"): load(_checked(target / file, own))
+                for file, own in manifest["sha256"].items()
+            }
+            segments = [Segment.checked(_segment(folder, sha256)) for sha256 in manifest[PERSONAL]]
+        except (OSError, ValueError, KeyError) as error:
+            logger.warning("%s is damaged (%s)", target, error)
+            continue
+        for name, value in facts.items():
+            if manifest.get(name) != value:
+                raise UserError(
+                    f"{target}: the {name} differs from the one this run was started on; resume with the same"
+                )
+        store.restore(segments)
+        return manifest["round"], trees
+    if _newest_first(folder):
+        raise UserError(f"no checkpoint in {folder} is whole; start the run anew in another folder")
+    return 0, {}
+
+
+def _clean(folder: Path, newest: Path) -> None:
+    """Keep the newest and those before it; what is called later is what the run could not resume from."""
+    rounds = _newest_first(folder)
+    place = rounds.index(newest)
+    kept = rounds[place : place + KEEP]
+    for path in {*rounds, *folder.glob(".round-*.partial")} - {*kept}:
+        shutil.rmtree(path)
+    try:
+        needed = {_segment(folder, sha256) for target in kept for sha256 in _manifest(target)[PERSONAL]}
+    except (OSError, ValueError, KeyError):
+        return  # an older one is damaged; when it goes, what only it needed goes as well
+    for path in {*(folder / PERSONAL).glob("*")} - needed:
+        path.unlink()
+
+
+def _manifest(target: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads(_checked(target / "manifest.json", (target / "manifest.sha256").read_text()))
+    return manifest
+
+
+def _segment(folder: Path, sha256: str) -> Path:
+    return folder / PERSONAL / f"{sha256}.safetensors"
+
+
+def _checked(path: Path, expected: str) -> bytes:
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise ValueError(f"the sha256 of {path.name} is not what was written down")
+    return content
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    rounds = {int(path.name[6:]): path for path in folder.glob("round-*") if path.name[6:].isdigit()}
+    return [rounds[index] for index in sorted(rounds, reverse=True)]

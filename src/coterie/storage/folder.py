@@ -1,0 +1,149 @@
+"""The run folder: recipe.toml, rounds.jsonl, clients.csv, summary.json, report.html, checkpoint/."""
+
+import csv
+import io
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from filelock import FileLock, Timeout
+
+from coterie.errors import UserError
+from coterie.storage.checkpoint import write_atomically
+
+Record = dict[str, Any]
+
+COLUMNS = (
+    "client",
+    "role",
+    "classes",
+    "train_examples",
+    "test_examples",
+    "visits",
+    "accuracy",
+    "restricted",
+    "adapted",
+    "adapted_restricted",
+)
+"""Of clients.csv, even where everyone has left."""
+
+
+class RunFolder:
+    """Held by one process at a time. Nothing that existed is overwritten but a run's own files by the same run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = FileLock(path / ".lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(f"{path} is in use by another process; wait for it or stop it") from None
+        except OSError as error:
+            raise UserError(f"cannot write to the folder {path}: {error.strerror}") from None
+
+    @classmethod
+    def create(cls, path: Path, recipe: dict[str, Any]) -> "RunFolder":
+        try:
+            if (path / "recipe.toml").exists():
+                raise UserError(
+                    f"{path} already holds a run; choose another --out, or go on with it by --resume {path}"
+                )
+            if path.exists() and (not path.is_dir() or {file.name for file in path.iterdir()} - {".lock"}):
+                raise UserError(f"{path} exists and is not an empty folder; choose another --out")
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make the folder {path}: {error.strerror}") from None
+        folder = cls(path)
+        folder.rounds.touch()
+        write_atomically(path / "recipe.toml", tomli_w.dumps(recipe).encode())
+        return folder
+
+    @classmethod
+    def reopen(cls, path: Path, recipe: dict[str, Any]) -> "RunFolder":
+        """For resuming: the recipe must be the one that the run was started with, but may have more rounds."""
+        there = read_recipe(path)
+        rounds = there.get("run", {}).get("rounds", 0)
+        longer = recipe["run"]["rounds"] > rounds
+        alike = {**recipe, "run": {**recipe["run"], "rounds": rounds}} if longer else recipe
+        if difference := first_difference(there, alike):
+            raise UserError(
+                f"{path / 'recipe.toml'} differs from this recipe at {difference}; resume with the same, or with more "
+                "rounds"
+            )
+        return cls(path)
+
+    def lengthen(self, recipe: dict[str, Any]) -> None:
+        """To the rounds of this recipe, if they are more: then the run is not finished any more."""
+        if recipe["run"]["rounds"] > read_recipe(self.path)["run"]["rounds"]:
+            (self.path / "summary.json").unlink(missing_ok=True)
+            write_atomically(self.path / "recipe.toml", tomli_w.dumps(recipe).encode())
+
+    @property
+    def rounds(self) -> Path:
+        return self.path / "rounds.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoint"
+
+    def num_records(self) -> int:
+        return self.rounds.read_bytes().count(b"\n")
+
+    def append(self, record: Record) -> None:
+        with self.rounds.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def sync(self) -> None:
+        """Every record so far is on the disk; to be called before a checkpoint says so."""
+        with self.rounds.open("a") as file:
+            os.fsync(file.fileno())
+
+    def rewind(self, index: int) -> list[Record]:
+        """Drop what came after the round that a run resumes at, a half-written line among it."""
+        lines = self.rounds.read_text().splitlines()[:index] if self.rounds.exists() else []
+        if len(lines) < index:
+            raise UserError(f"{self.rounds} ends before round {index}, the checkpoint's; the folder is damaged")
+        try:
+            history = [json.loads(line) for line in lines]
+        except json.JSONDecodeError as error:
+            raise UserError(f"{self.rounds} is damaged: {error}") from None
+        write_atomically(self.rounds, "".join(line + "\n" for line in lines).encode())
+        return history
+
+    def finish(self, summary: dict[str, Any], clients: list[Record], page: str) -> None:
+        rows = io.StringIO()
+        writer = csv.DictWriter(rows, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(clients)
+        write_atomically(self.path / "clients.csv", rows.getvalue().encode())
+        write_atomically(self.path / "report.html", page.encode())
+        write_atomically(self.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+
+    def close(self) -> None:
+        self._lock.release()
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """The resolved recipe of a run folder."""
+    file = path / "recipe.toml"
+    if not file.exists() or not (path / "rounds.jsonl").exists():
+        raise UserError(f"{path} is not the folder of a run: it has no recipe.toml and rounds.jsonl")
+    try:
+        return tomllib.loads(file.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is damaged: {error}") from None
+
+
+def first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
+    """The first key at which two recipes differ, with both values; empty where they are the same."""
+    for key in sorted(old.keys() | new.keys()):
+        mine, other = old.get(key), new.get(key)
+        if isinstance(mine, dict) and isinstance(other, dict):
+            if inner := first_difference(mine, other, f"{prefix}{key}."):
+                return inner
+        elif mine != other:
+            return f"{prefix}{key} ({mine!r} there, {other!r} here)"
+    return ""

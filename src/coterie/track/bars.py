@@ -1,0 +1,73 @@
+"""The progress bars of a run: rounds with loss, score and time left; clients that settle before they are visited."""
+
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from coterie.clients.setup import Setup
+
+
+class Bars:
+    """How many of how many, what is told of it, and the time left."""
+
+    def __init__(self, console: Console, quiet: bool = False) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[told]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=quiet,
+        )
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+
+class RunProgress(Bars):
+    def __init__(self, console: Console, setup: Setup, rounds: int, done: int, quiet: bool) -> None:
+        super().__init__(console, quiet)
+        self._score, self._latest = setup.task.objective.score, {"loss": "-", "score": "-"}
+        self._task = self._bar.add_task("round", total=rounds, completed=done, told=self._told())
+        self._settling = self._bar.add_task(
+            "client", total=len(setup.federation.ids), told="settled, of all clients", start=False, visible=False
+        )
+        setup.watchers.append(self._settled)
+
+    def advance(self, record: dict[str, Any]) -> None:
+        if record["train_loss"] is not None:
+            self._latest["loss"] = f"{record['train_loss']:.4f}"
+        if "eval" in record:
+            mean = record["eval"]["existing"]["as_is"]["mean"]
+            self._latest["score"] = "-" if mean is None else f"{100 * mean:.1f} %"
+        self._bar.update(self._task, completed=record["round"], told=self._told())
+        self._bar.update(self._settling, visible=False)
+
+    def _settled(self, clients: int) -> None:
+        """Shown while it happens: with nets the search for local optima takes longer than a round."""
+        self._bar.start_task(self._settling)
+        self._bar.update(self._settling, completed=clients, visible=True)
+
+    def _told(self) -> str:
+        return f"loss {self._latest['loss']}  {self._score} {self._latest['score']}"

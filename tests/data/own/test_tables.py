@@ -1,0 +1,234 @@
+"""What a user may get wrong in a table, and what is said about it."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from coterie.data.federation import Federation
+from coterie.errors import UserError
+from data.own.make import clients, rows, write_csv
+
+GOOD = "site,y,age\nanna,0,31\nanna,1,40.5\nben,1,22\nben,1,25\n"
+
+
+def read(tmp_path, text, **options):
+    path = tmp_path / "wards.csv"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return Federation.from_table(path, **options)
+
+
+def test_the_good_table_is_good(tmp_path):
+    federation = read(tmp_path, GOOD, test=0)
+    assert federation.ids == ("anna", "ben")
+    assert federation.x.tolist() == [[31], [40.5], [22], [25]]
+    assert federation.labels == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff" + GOOD,
+        GOOD.replace("\n", "\r\n"),
+        GOOD.replace("\n", "\n\n"),
+        GOOD.replace(",", " , "),
+        GOOD.replace("31", '"31"'),
+        GOOD.replace("anna,1,", "anna,1.0,"),
+    ],
+    ids=["byte order mark", "windows", "blank lines", "spaces", "quotes", "a float among labels"],
+)
+def test_spellings_of_the_same_table(tmp_path, text):
+    assert read(tmp_path, text).fingerprint() == read(tmp_path, GOOD).fingerprint()
+
+
+def test_columns_may_be_called_anything(tmp_path):
+    federation = read(tmp_path, GOOD.replace("site", "ward").replace("y,", "kind,"), client="ward", label="kind")
+    assert federation.fingerprint() == read(tmp_path, GOOD).fingerprint()
+
+
+def test_labels_are_numbers_only_if_all_are(tmp_path):
+    assert read(tmp_path, GOOD.replace("ben,1,22", "ben,none,22")).labels == ("0", "1", "none")
+
+
+def test_clients_may_be_numbers(tmp_path):
+    columns = {"y": [0, 1], "age": [1.0, 2.0]}
+    assert read(tmp_path, GOOD.replace("anna", "10")).ids == ("10", "ben")
+    assert Federation.from_table({"site": [3, 10], **columns}).ids == ("10", "3")
+    assert Federation.from_table({"site": [3.0, 10.0], **columns}).ids == ("10", "3")
+
+
+def test_columns_that_are_not_features_are_left_out(tmp_path):
+    text = GOOD.replace("age", "age,name").replace("\nanna,0,31", "\nanna,0,31,Bo").replace("40.5", "40.5,Cy")
+    text = text.replace("22", "22,").replace("25", "25,Di")
+    assert read(tmp_path, text, features=["age"]).fingerprint() == read(tmp_path, GOOD).fingerprint()
+
+
+BAD = {
+    "a column that is not there": (
+        GOOD,
+        {"client": "sites"},
+        r"wards.csv has no column 'sites' \(did you mean 'site'\?\); it has: site, y, age$",
+    ),
+    "a label that is not there": (GOOD, {"label": "class"}, "no column 'class'"),
+    "a feature that is not there": (GOOD, {"features": ["agee"]}, "no column 'agee'"),
+    "a split that is not there": (GOOD, {"split": "part"}, "no column 'part'"),
+    "no features": ("site,y\na,1\n", {}, "has no column of features"),
+    "the label as a feature": (GOOD, {"features": ["age", "y"]}, "column 'y' cannot be a feature too"),
+    "text": (GOOD.replace("22", "old"), {}, r"^client 'ben': \S*wards.csv line 4: column 'age' is not a number"),
+    "a gap": (GOOD.replace("40.5", ""), {}, r"^client 'anna': \S*wards.csv line 3: column 'age' has no value"),
+    "blanks": (GOOD.replace("40.5", "  "), {}, r"^client 'anna': \S*wards.csv line 3: column 'age' has no value"),
+    "NaN": (GOOD.replace("40.5", "NaN"), {}, r"^client 'anna': \S*wards.csv line 3: column 'age' has no value"),
+    "infinity": (GOOD.replace("25", "inf"), {}, r"^client 'ben': \S*wards.csv line 5 is not finite"),
+    "no label": (GOOD.replace("ben,1", "ben,", 1), {}, r"^client 'ben': \S*wards.csv line 4: column 'y' has no value"),
+    "no client": (GOOD.replace("ben,1,22", ",1,22"), {}, r"^\S*wards.csv line 4: column 'site' has no value"),
+    "half a class": (
+        GOOD.replace("ben,1", "ben,0.5", 1),
+        {},
+        r"client 'ben': \S*wards.csv line 4 is not a class label",
+    ),
+    "a short row": (GOOD.replace(",25", ""), {}, r"wards.csv line 5: 2 values for 3 columns"),
+    "a long row": (GOOD.replace("25", "25,1"), {}, r"wards.csv line 5: 4 values for 3 columns"),
+    "a name twice": (GOOD.replace("age", "y"), {}, "more than one column 'y'"),
+    "row numbers of pandas": (
+        "".join(f"{'' if i == 0 else i},{line}\n" for i, line in enumerate(GOOD.splitlines())),
+        {},
+        "a column '' of row numbers; drop it",
+    ),
+    "no rows": ("site,y,age\n", {}, "has no rows"),
+    "nothing": ("", {}, "has no rows"),
+    "another encoding": ("site,y,age\nZürich,1,2\n".encode("latin-1"), {}, "not text in UTF-8"),
+    "an open quote": (GOOD + 'ben,1,"3', {}, "line 6 is not CSV"),
+    "an unknown new user": (GOOD, {"new": ["dora"]}, r"new names \['dora'\]"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_mistake_is_named(tmp_path, case):
+    text, options, message = BAD[case]
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, text, **options)
+
+
+SECRET = "site,y,age,part\nanna,flu,31,train\nanna,gout,33,train\nanna,flu,40,test\nben,flu,22,train\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "options"),
+    [
+        ("22", "secret", {}),
+        ("flu,40", "secret,40", {"split": "part"}),
+        ("flu,40", "secret,40", {"classes": {"anna": ["flu", "gout"]}}),
+        ("flu,40", "secret,40", {"regression": True}),
+        ("40,test", "40,secret", {"split": "part"}),
+    ],
+)
+def test_the_value_itself_is_not_repeated(tmp_path, old, new, options):
+    with pytest.raises(UserError, match=r"line [45]|one number a row") as caught:
+        read(tmp_path, SECRET.replace(old, new), features=["age"], **options)
+    for value in ("secret", "flu", "gout"):
+        assert value not in str(caught.value)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_a_number_that_is_no_label_is_not_repeated(tmp_path, regression):
+    bad = "-inf" if regression else "0.123"
+    with pytest.raises(UserError, match="line 4 is not") as caught:
+        read(tmp_path, GOOD.replace("ben,1", f"ben,{bad}", 1), regression=regression)
+    assert bad not in str(caught.value)
+
+
+def test_a_label_that_is_misspelt_is_blamed_itself(tmp_path):
+    with pytest.raises(UserError, match=r"no column 'diag' \(did you mean 'diagnosis'\?\)"):
+        read(tmp_path, "site,diagnosis,age\nanna,flu,31\n", label="diag")
+
+
+SPLIT = "site,y,age,part\nanna,0,31,train\nanna,0,40,test\nben,1,22,train\nben,1,25,test\n"
+
+
+def test_the_split_column_decides(tmp_path):
+    federation = read(tmp_path, SPLIT, split="part", test=0.9)
+    assert federation.sizes().tolist() == [1, 1]
+    assert list(federation.splits) == ["train", "test"]
+    assert federation.x[federation.splits["test"].values].tolist() == [[40], [25]]
+
+
+def test_validation_may_be_called_val(tmp_path):
+    federation = read(tmp_path, SPLIT + "ben,1,26,val\n", split="part")
+    assert federation.x[federation.splits["validation"].values].tolist() == [[26]]
+    assert federation.sizes("validation").tolist() == [0, 1]
+
+
+def test_a_client_may_have_no_test_row(tmp_path):
+    federation = read(tmp_path, SPLIT.replace("40,test", "40,train"), split="part")
+    assert federation.sizes().tolist() == [2, 1]
+    assert federation.sizes("test").tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("40,test", "40,exam", "wards.csv line 3: column 'part' must say train, test or validation"),
+        ("40,test", "40,", "line 3: column 'part' must say"),
+        ("anna,0,40", "anna,7,40", r"client 'anna': \S*wards.csv line 3 has a label outside the client's set"),
+        ("22,train", "22,test", "client 'ben' has no training example"),
+    ],
+)
+def test_mistakes_of_a_split(tmp_path, old, new, message):
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, SPLIT.replace(old, new), split="part")
+
+
+def test_frames_name_the_row():
+    columns = {"site": ["a", "b"], "y": [0, 1], "age": [1.0, 2.0]}
+    for bad, what in ((np.nan, "has no value"), (None, "has no value"), ("x", "is not a number")):
+        with pytest.raises(UserError, match=f"client 'b': the table row 1: column 'age' {what}"):
+            Federation.from_table({**columns, "age": np.array([1.0, bad], dtype=object)})
+    with pytest.raises(UserError, match="client 'b': the table row 1: column 'age' has no value"):
+        Federation.from_table({**columns, "age": [1.0, np.nan]})
+    with pytest.raises(UserError, match=r"column 'age' holds datetime64\[D\], not numbers"):
+        Federation.from_table({**columns, "age": np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]")})
+    with pytest.raises(UserError, match="client 'b': the table mixes kinds of labels"):
+        Federation.from_table({**columns, "site": ["b", "b"], "y": np.array([1, "z"], dtype=object)})
+
+
+def test_missing_values_of_parquet_are_missing(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "wards.parquet"
+    for column, bad in (("age", None), ("y", None), ("height", None)):
+        table = rows(clients())
+        for row in table:
+            row["age"] = int(row["age"])
+        if column == "y":
+            for row in table:
+                row["y"] = str(row["y"])
+        table[4][column] = bad
+        parquet.write_table(pyarrow.Table.from_pylist(table), path)
+        with pytest.raises(UserError, match=rf"client 'ben': \S*wards.parquet row 4: column '{column}' has no value"):
+            Federation.from_table(path)
+
+
+def test_what_is_no_table(tmp_path):
+    with pytest.raises(UserError, match=r"there is no file \S*wards.csv"):
+        Federation.from_table(tmp_path / "wards.csv")
+    with pytest.raises(UserError, match=r"neither \.csv nor \.parquet"):
+        Federation.from_table(tmp_path / "wards.xlsx")
+    with pytest.raises(UserError, match="expected a path or a data frame, not int"):
+        Federation.from_table(7)
+    pytest.importorskip("pyarrow")
+    (tmp_path / "wards.parquet").write_bytes(b"PAR1 and so on")
+    with pytest.raises(UserError, match="is not a Parquet file, or is damaged"):
+        Federation.from_table(tmp_path / "wards.parquet")
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "wards.parquet").touch()
+    with pytest.raises(UserError, match=r"pip install 'coterie\[tables\]'"):
+        Federation.from_table(tmp_path / "wards.parquet")
+
+
+def test_a_large_table_is_read_in_seconds(tmp_path):
+    table = [{"site": f"s{i % 500}", "y": i % 3, "a": i / 7, "b": -i} for i in range(50_000)]
+    federation = Federation.from_table(write_csv(tmp_path / "large.csv", table))
+    assert len(federation.ids) == 500
+    assert sum(ragged.lengths().sum() for ragged in federation.splits.values()) == 50_000

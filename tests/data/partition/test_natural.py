@@ -1,0 +1,66 @@
+import logging
+
+import numpy as np
+import pytest
+
+from coterie.data.examples import Groups
+from coterie.data.federation import Federation
+from coterie.data.partition.natural import Natural
+from coterie.errors import UserError
+from partitions import labelled
+
+# Five writers: dora has nothing to train on, carl and emil nothing to be tested on, and anna trains on no 2.
+Y_TRAIN, OF_TRAIN = np.array([0, 1, 1, 2, 2, 0, 1, 0]), np.array([0, 1, 0, 1, 2, 0, 4, 1])
+Y_TEST, OF_TEST = np.array([2, 1, 0, 2, 0]), np.array([0, 1, 3, 1, 0])
+NAMES = ("anna", "bert", "carl", "dora", "emil")
+WRITERS = labelled(Y_TRAIN, Y_TEST, 3)._replace(groups=Groups(OF_TRAIN, OF_TEST, NAMES))
+
+
+def assign(seed=0, **options):
+    return Natural(new_users=0.0, **options).assign(WRITERS, np.random.default_rng(seed))
+
+
+def test_each_writer_is_a_client(caplog):
+    with caplog.at_level(logging.INFO, "coterie"):
+        result = assign()
+    assert list(result.names) == ["anna", "bert", "carl", "emil"]
+    assert [rows.tolist() for rows in result.train] == [[0, 2, 5], [1, 3, 7], [4], [6]]
+    assert [rows.tolist() for rows in result.test] == [[0, 4], [1, 3], [], []]
+    assert [own.tolist() for own in result.classes] == [[0, 1, 2], [0, 1, 2], [2], [1]]
+    assert "1 of 5 groups are left out" in caplog.text
+
+
+def test_small_groups_are_left_out(caplog):
+    with caplog.at_level(logging.INFO, "coterie"):
+        result = assign(minimum=3)
+    assert list(result.names) == ["anna", "bert"]
+    assert "3 of 5 groups are left out: fewer than 3 training examples" in caplog.text
+
+
+def test_a_sample_of_the_groups_in_their_order():
+    drawn = [tuple(assign(seed, clients=2).names) for seed in range(60)]
+    assert len(set(drawn)) == 6
+    assert all(pair == tuple(sorted(pair)) for pair in drawn)
+
+
+def test_names_reach_the_federation():
+    federation = Federation.assemble(WRITERS, Natural(new_users=0.5).assign(WRITERS, np.random.default_rng(0)))
+    assert federation.ids == ("anna", "bert", "carl", "emil")
+    assert len(federation.new) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"minimum": 4}, r"0 of 5 groups have at least 4 training examples; lower partition\.minimum$"),
+        ({"clients": 5}, r"4 of 5 groups .* lower partition\.minimum or partition\.clients"),
+    ],
+)
+def test_too_few_groups_name_the_key(options, message):
+    with pytest.raises(UserError, match=message):
+        assign(**options)
+
+
+def test_data_without_groups_are_refused():
+    with pytest.raises(UserError, match=r"partition\.name = 'natural' needs data that say who made each example"):
+        Natural().assign(labelled(Y_TRAIN, Y_TEST, 3), np.random.default_rng(0))

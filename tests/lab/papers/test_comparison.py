@@ -1,0 +1,130 @@
+"""The arithmetic of the tables, by hand."""
+
+import json
+
+import pytest
+
+from coterie.lab.papers.comparison import Row, accuracy, cost
+from coterie.lab.papers.measured import Figure, Measured, figures_of, over_seeds
+
+
+def measured(mean=90.0, stderr=1.0, seconds=1.0, flops=1.0):
+    figure = Figure(mean, stderr)
+    return Measured(figure, figure, figure, None, 0.5, seconds, flops)
+
+
+def row(published=None, runs=(), state="", method="pflego", seconds=None):
+    return Row({"method": method}, "participants", published, seconds, list(runs), state)
+
+
+def record(mean, std, cohort, seconds, evaluated=True):
+    figures = {"mean": mean, "std": std, "stderr": std / len(cohort) ** 0.5}
+    whole = {"existing": {"participants": figures, "as_is": {"mean": 0.25, "std": 0.5, "stderr": mean / 10}}}
+    return {"cohort": cohort, "cost": {"seconds": seconds, "flops": 4}, **({"eval": whole} if evaluated else {})}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    records = [
+        record(0.1, 0.9, ["a"], 9.0),
+        record(0.1, 0.9, ["b"], 1.0, evaluated=False),
+        record(0.8, 0.2, ["a", "b", "c"], 2.0),
+        record(0.9, 0.4, ["b", "c", "d"], 4.0),
+    ]
+    summary = {
+        "existing": {"as_is": {"mean": 0.5, "stderr": 0.02}, "adapted": {"mean": 0.75, "stderr": 0.01}},
+        "validation": {"existing": {"adapted": {"mean": 0.625, "stderr": 0.03}}},
+        "train_loss": 0.375,
+        "cost": {"flops": 16},
+    }
+    (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    (tmp_path / "recipe.toml").write_text("[run]\nrounds = 4\neval_last = 2\n")
+    return tmp_path
+
+
+def test_what_a_run_folder_says(folder):
+    found = figures_of(folder, "participants")
+    assert found.figure.mean == pytest.approx(85)
+    assert found.figure.stderr == pytest.approx(100 * 0.3 / 2)  # the mean std, over the root of four different clients
+    assert found.as_is == Figure(50, 2)
+    assert found.adapted == Figure(75, 1)
+    assert found.validation == Figure(62.5, 3)
+    assert found.train_loss == 0.375
+    assert found.seconds == 2  # the median of 1, 2 and 4
+    assert found.flops == 4
+
+
+def test_under_another_protocol_all_clients_count_in_each_round(folder):
+    figure = figures_of(folder, "as_is").figure
+    assert figure.mean == pytest.approx(25)
+    assert figure.stderr == pytest.approx(8.5)
+
+
+def test_the_difference_is_in_units_of_both_errors_together():
+    assert row(Figure(85, 4)).difference(Figure(95, 3)) == pytest.approx(2)
+    assert row(Figure(85, 4)).difference(Figure(75, 3)) == pytest.approx(-2)
+    assert row(None).difference(Figure(75, 3)) is None
+    assert row(Figure(85, 4)).difference(None) is None
+    assert row(Figure(85, 0)).difference(Figure(85, 0)) is None
+
+
+def test_several_seeds():
+    both = over_seeds([measured(90, 3, seconds=1, flops=2), measured(94, 4, seconds=2, flops=4)])
+    assert both.figure == both.as_is == Figure(92, 2.5)  # the root of 9 + 16, over two
+    assert both.spread == pytest.approx(8**0.5)  # of 90 and 94, around 92, over n - 1
+    assert both.seconds == 1.5
+    assert both.flops == 3
+    assert over_seeds([measured()]).spread is None
+    assert over_seeds([]) is None
+    lacking = measured()._replace(figure=None, validation=Figure(1, 1))
+    assert over_seeds([lacking]).figure is None
+
+
+def test_a_line_of_accuracies():
+    run = measured(95, 3)._replace(as_is=Figure(75, 3), adapted=Figure(90, 3))
+    table = accuracy([row(Figure(85, 4), [run]), row(state="not run", method="fedavg")])
+    none = "–"  # noqa: RUF001
+    assert [list(each) for each in zip(table.headings, *table.lines, strict=True)] == [
+        ["method", "pflego", "fedavg"],
+        ["published", "85.00 ± 4.00", none],
+        ["measured", "95.00 ± 3.00 (+2.0)", "(not run)"],
+        ["as is", "75.00 ± 3.00 (-2.0)", none],
+        ["adapted", "90.00 ± 3.00 (+1.0)", none],
+        ["loss", "0.5000", none],
+    ]
+
+
+def test_seeds_that_are_missing_are_said():
+    table = accuracy([row(Figure(85, 4), [measured(95, 3), measured(93, 4)], "2 of 3 seeds; not run")])
+    assert table.lines[0][1:4] == ["85.00 ± 4.00", "94.00 ± 2.50 (+1.9) (2 of 3 seeds; not run)", "1.41"]
+
+
+def test_columns_that_nobody_fills_are_left_out():
+    assert accuracy([row(runs=[measured()])]).headings == ["method", "measured", "as is", "adapted", "loss"]
+
+
+def test_ratios_of_seconds_and_operations():
+    rows = [
+        row(runs=[measured(seconds=6, flops=5e9)], method="fedavg", seconds=16.553),
+        row(runs=[measured(seconds=2, flops=1e9)], seconds=7.024),
+    ]
+    assert cost(rows, "pflego").lines == [
+        ["fedavg", "16.6 s", "2.36", "6 s", "3.00", "5 G", "5.00"],
+        ["pflego", "7.02 s", "1.00", "2 s", "1.00", "1 G", "1.00"],
+    ]
+    assert cost(rows[:1], "pflego").headings == ["method", "published", "measured", "FLOP a round"]
+
+
+def test_markdown_and_json():
+    each = row(Figure(85, 4), [measured(95, 3)])
+    lines = accuracy([each]).markdown().splitlines()
+    assert lines[2].startswith("| method | published | measured |")
+    assert lines[3].startswith("| --- | ---: | ---: |")
+    assert lines[4].startswith("| pflego | 85.00 ± 4.00 | 95.00 ± 3.00 (+2.0) |")
+    found = json.loads(json.dumps(each.as_dict()))
+    assert found["published"] == {"mean": 85, "stderr": 4}
+    assert found["measured"]["figure"] == {"mean": 95, "stderr": 3}
+    assert found["measured"]["validation"] is None
+    assert found["difference"] == {"figure": 2, "as_is": 2, "adapted": 2}
+    assert found["state"] == "finished"

@@ -1,0 +1,175 @@
+"""The recipes of the FedDecay paper: its figures and settings, typed once more from its text, and every cell valid."""
+
+from pathlib import Path
+
+import pytest
+
+from coterie import recipe as recipes
+from coterie import registry
+from coterie.lab.papers.campaign import Campaign
+from coterie.lab.papers.experiment import cells
+from coterie.lab.papers.user_tables import picks
+from coterie.methods.ditto import Ditto
+from coterie.methods.feddecay import FedDecay
+from coterie.methods.pfedme import PFedMe
+
+EXPERIMENTS = [name for name in registry.names("experiment") if name.startswith("feddecay-")]
+RATES_OF = {"per-fedavg": ("alpha", "beta"), "pfedme": ("beta", "eta"), "ditto": ("eta", "beta")}
+RESULTS = Path(__file__).parents[3] / "results"
+
+# Rows of Tables 3 (new) and 4 (existing): mean, bottom decile and deviation on FEMNIST and on SST-2, then PubMed, which
+# has a single new user.
+NEW = """
+ditto 0.5672 0.4444 0.0921 0.4746 0.0000 0.4010 0.2442
+fedem 0.9175 0.8333 0.0526 0.7404 0.6379 0.2141 0.7879
+pfedme 0.9036 0.8438 0.0751 0.7785 0.6406 0.1179 0.7932
+fomaml 0.8989 0.8113 0.0604 0.7680 0.6667 0.1057 0.7950
+fedavg 0.9055 0.8491 0.0530 0.7680 0.6667 0.1057 0.7914
+feddecay 0.9152 0.8421 0.0485 0.8101 0.6724 0.1087 0.8039
+"""
+EXISTING = """
+ditto 0.9031 0.8333 0.0563 0.5949 0.0417 0.3449 0.8754 0.8465 0.0236
+fedem 0.8952 0.8200 0.0806 0.7808 0.5000 0.1845 0.8822 0.8478 0.0322
+pfedme 0.9280 0.8750 0.0694 0.7699 0.6087 0.1672 0.8666 0.8205 0.0334
+fomaml 0.8951 0.8140 0.0636 0.7654 0.5556 0.1634 0.8614 0.8292 0.0284
+fedavg 0.8851 0.8039 0.0750 0.7654 0.5556 0.1634 0.8671 0.8342 0.0267
+feddecay 0.8986 0.8214 0.0711 0.7815 0.5556 0.1727 0.8722 0.8490 0.0233
+"""
+# Rows of Tables 6 and 7, over three seeds: FEMNIST existing and new, PubMed existing and its new user.
+SEEDS = """
+fomaml 0.8971 0.8223 0.0687 0.9044 0.8371 0.0578 0.8597 0.8234 0.0293 0.7855
+fedavg 0.8948 0.8227 0.0701 0.9095 0.8318 0.0563 0.8666 0.8313 0.0328 0.7914
+feddecay 0.8993 0.8285 0.0688 0.9127 0.8294 0.0545 0.8704 0.8420 0.0244 0.7950
+"""
+
+
+def the(name, scale="full", **at):
+    """The one cell of an experiment that lies there."""
+    variants = registry.load("experiment", name)().variants()
+    (variant,) = [each for each in variants if at.items() <= each.at.items()]
+    (cell,) = cells(variant, scale, 1, ())
+    return cell
+
+
+def read(table):
+    for line in table.strip().splitlines():
+        method, *figures = line.split()
+        yield method, [100 * float(figure) for figure in figures]
+
+
+@pytest.mark.parametrize(("table", "kind"), [(NEW, "new"), (EXISTING, "existing")])
+def test_the_published_figures_of_one_run(table, kind):
+    for method, figures in read(table):
+        for data, some in (("femnist", figures[:3]), ("sst2", figures[3:6]), ("pubmed", figures[6:])):
+            assert the(f"feddecay-{data}", method=method).users[kind] == pytest.approx(some), (data, method)
+
+
+def test_the_published_figures_over_seeds():
+    for method, figures in read(SEEDS):
+        for data, some in (("femnist", figures[:6]), ("pubmed", figures[6:])):
+            users = the(f"feddecay-{data}", method=method).users
+            assert [*users["existing_over_seeds"], *users["new_over_seeds"]] == pytest.approx(some)
+    assert "existing_over_seeds" not in the("feddecay-pubmed", method="ditto").users
+
+
+def test_fedbn_is_compared_where_it_is_not_fedavg():
+    assert the("feddecay-femnist", method="fedbn").users["existing"] == [91.82, 85.71, 5.48]
+    assert the("feddecay-pubmed", method="fedbn").users == {"existing": [87.88, 85.40, 2.48], "new": [80.04]}
+    for name in ("feddecay-sst2", "feddecay-writers"):  # no BatchNorm in their networks
+        assert "fedbn" not in {each.at["method"] for each in registry.load("experiment", name)().variants()}
+
+
+@pytest.mark.parametrize(
+    ("beta", "existing", "new"),
+    [
+        ("0.0", 86.70, 79.14),
+        ("0.2", 85.67, 79.68),
+        ("0.4", 87.22, 80.39),
+        ("0.6", 86.65, 79.86),
+        ("0.8", 86.59, 79.32),
+        ("1.0", 86.29, 79.50),
+    ],
+)
+def test_table_5(beta, existing, new):
+    cell = the("feddecay-beta", decay="exponential", beta=beta)
+    assert cell.users == {"existing": [existing], "new": [new]}
+    assert (cell.recipe.method.beta, cell.recipe.method.decay) == (float(beta), "exponential")
+    main = the("feddecay-pubmed", method="feddecay").recipe.method
+    assert (cell.recipe.method.eta, cell.recipe.method.tau) == (main.eta, main.tau)
+
+
+def test_linear_decay_is_not_run_where_it_is_exponential_decay():
+    found = [each.at["beta"] for each in registry.load("experiment", "feddecay-beta")().variants()]
+    assert found == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0", "0.2", "0.4", "0.6", "0.8"]
+    assert the("feddecay-beta", decay="linear", beta="0.4").recipe.method.factor(1) == pytest.approx(0.4)
+    assert the("feddecay-beta", decay="linear", beta="0.4").users == {}
+
+
+def test_the_settings_of_table_8():
+    assert the("feddecay-femnist", method="feddecay").recipe.method == FedDecay(
+        tau="3 epochs", eta=0.05, beta=0.2, batch_size=32
+    )
+    assert the("feddecay-femnist", method="ditto").recipe.method == Ditto(
+        tau="3 epochs", eta=0.1, beta=0.1, lam=0.5, batch_size=32
+    )
+    assert the("feddecay-femnist", method="pfedme").recipe.method == PFedMe(
+        tau="3 epochs", inner=3, beta=0.5, eta=0.5, lam=0.05, batch_size=32
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "clients", "per_round", "model"),
+    [("femnist", 200, 32, "cnn-femnist"), ("sst2", 50, 8, "bert-tiny"), ("pubmed", 5, None, "gin")],
+)
+def test_the_federations(data, clients, per_round, model):
+    recipe = the(f"feddecay-{data}", method="feddecay").recipe
+    tree = recipe.as_dict()
+    assert tree["partition"].items() >= {"clients": clients, "new_users": 0.2}.items()
+    assert recipe.run.clients_per_round == per_round
+    assert tree["model"]["name"] == model
+    assert the(f"feddecay-{data}", method="feddecay").protocol == "adapted"
+
+
+def test_there_is_something_to_validate_on():
+    for name in ("feddecay-femnist", "feddecay-sst2", "feddecay-writers"):
+        assert the(name, method="fedavg").recipe.as_dict()["partition"]["validation"] > 0
+    # PubMed's own are published with it, and a share beside them would be refused.
+    assert the("feddecay-pubmed", method="fedavg").recipe.as_dict()["partition"]["validation"] == 0
+
+
+@pytest.mark.parametrize("scale", ["small", "full"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_cell_is_valid_and_has_a_name_of_its_own(name, scale):
+    found = [cell for each in registry.load("experiment", name)().variants() for cell in cells(each, scale, 2, ())]
+    assert len({cell.name for cell in found}) == len(found) > 2
+    for cell in found:
+        assert registry.name_of("method", cell.recipe.method) == cell.at["method"]
+        assert recipes.Recipe.parse(cell.recipe.as_dict()) == cell.recipe
+
+
+@pytest.mark.parametrize("data", ["pubmed", "writers"])
+def test_the_grid_is_as_wide_for_every_method_and_has_seeds_of_its_own(data):
+    name = f"feddecay-{data}-grid"
+    found = [cell for each in registry.load("experiment", name)().variants() for cell in cells(each, "full", 2, ())]
+    methods = {each.at["method"] for each in registry.load("experiment", f"feddecay-{data}")().variants()}
+    assert {cell.at["method"] for cell in found} == methods
+    for method in methods:
+        own = [cell for cell in found if cell.at["method"] == method]
+        for rate in RATES_OF.get(method, ("eta",)):
+            assert {getattr(cell.recipe.method, rate) for cell in own} == {0.05, 0.15, 0.5}
+        assert {cell.recipe.run.seed for cell in own} == {100, 101}
+        assert {cell.recipe.run.rounds for cell in own} == {the(f"feddecay-{data}", method=method).recipe.run.rounds}
+    beta = {(cell.recipe.method.eta, cell.recipe.method.beta) for cell in found if cell.at["method"] == "feddecay"}
+    assert beta == {(rate, beta) for rate in (0.05, 0.15, 0.5) for beta in (0.2, 0.6)}
+
+
+@pytest.mark.parametrize("data", ["pubmed", "writers"])
+def test_the_recipes_have_what_validation_picked(data):
+    folder = RESULTS / f"feddecay-{data}-grid"
+    if not (folder / "runs.json").exists():
+        pytest.skip("the results do not come with an installed package")
+    campaign = Campaign(f"feddecay-{data}-grid", {}, "full", 2, folder)
+    best = picks([campaign._row(row) for row in campaign.rows])
+    for method, row in best.items():
+        options = the(f"feddecay-{data}-grid", **row.at).recipe.method
+        assert the(f"feddecay-{data}", method=method).recipe.method == options

@@ -1,0 +1,144 @@
+"""Statistics over clients by hand; protocols that differ only in what they should."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import coterie
+import reference as ref
+from coterie.clients import client
+from coterie.clients.loop import Loop
+from coterie.measure.evaluate import Evaluation, Scores, evaluate, statistics
+from coterie.methods import PFLEGO, FedAvg
+
+
+def test_statistics_by_hand():
+    accuracy = np.arange(20) / 20
+    sizes = np.array([1.0] * 19 + [21.0])
+    figures = statistics(Scores(list(range(20)), accuracy, accuracy + 1), sizes)
+    assert figures == {
+        "mean": pytest.approx(0.475),
+        "weighted_mean": pytest.approx((accuracy[:19].sum() + 21 * 0.95) / 40),
+        "std": pytest.approx(np.sqrt((20**2 - 1) / 12) / 20),
+        "stderr": pytest.approx(np.sqrt((20**2 - 1) / 12) / 20 / np.sqrt(20)),
+        "bottom_decile": pytest.approx(0.1),  # sorted[20 // 10]
+        "restricted_mean": pytest.approx(1.475),
+    }
+
+
+def test_clients_without_a_test_split_are_left_out():
+    counts = {0: (2, 1, 1), 1: (0, 0, 0), 2: (3, 3, 3)}
+    scores = Scores.of({i: counted(*each) for i, each in counts.items()})
+    assert statistics(scores, np.array([1.0, 0.0, 3.0]))["weighted_mean"] == pytest.approx(0.875)
+
+
+def test_no_clients_no_figures():
+    assert set(statistics(Scores.of({}), np.array([])).values()) == {None}
+
+
+def counted(examples, right, restricted):
+    numbers = {"examples": examples, "right": right, "restricted": restricted}
+    return {name: torch.tensor(number) for name, number in numbers.items()}
+
+
+def score(setup, i, shared, personal):
+    (counts,) = client.score(setup, shared, personal, setup.data(i, "test", 0))
+    scores = Scores.of({i: counts})
+    return scores.accuracy[0], scores.restricted[0]
+
+
+def of_all(setup, shared, store, adapt_steps) -> Evaluation:
+    existing, new = setup.federation.existing.tolist(), setup.federation.new.tolist()
+    return evaluate(Loop(), setup, shared, store, adapt_steps, existing, new)
+
+
+def test_restricted_accuracy_chooses_among_the_clients_own_classes():
+    """Bias the shared head towards a class that the client does not have: plainly all wrong, restricted not."""
+    setup = ref.setup(FedAvg())
+    shared = setup.task.shared_model()
+    own = setup.federation.classes.row(1).tolist()
+    foreign = next(label for label in range(5) if label not in own)
+    shared["head.weight"] = torch.zeros_like(shared["head.weight"])
+    shared["head.bias"] = torch.tensor([1.0 * (label == own[0]) for label in range(5)], dtype=torch.float64)
+    shared["head.bias"][foreign] = 9.0
+    assert score(setup, 1, shared, {}) == (0.0, 0.5)  # its six test examples alternate between two classes
+
+
+def test_as_is_is_what_is_stored_and_adapted_is_trained_further():
+    setup = ref.setup(PFLEGO(beta=0.5), ref.federation(sizes=(5, 3, 8, 6, 7, 9), new=2))
+    shared, store = setup.task.shared_body(), ref.store(setup)
+    store[0] = {name: value + 1 for name, value in store[0].items()}
+    kept = [store[i] for i in range(6)]
+    result = of_all(setup, shared, store, adapt_steps=30)
+
+    assert result.test.as_is.clients == result.test.adapted.clients == [0, 1, 2, 3]
+    assert result.test.before.clients == result.test.after.clients == [4, 5]
+    for scores, i in ((result.test.as_is, 0), (result.test.as_is, 1), (result.test.before, 4)):
+        personal = store[i]
+        assert scores.accuracy[scores.clients.index(i)] == score(setup, i, shared, personal)[0]
+    for scores, i in ((result.test.adapted, 0), (result.test.after, 5)):
+        personal = setup.method.adapt(setup.task, shared, store[i], setup.data(i, "train", 0), 30)
+        assert scores.accuracy[scores.clients.index(i)] == score(setup, i, shared, personal)[0]
+    for i, before in enumerate(kept):
+        assert all(torch.equal(value, before[name]) for name, value in store[i].items())
+
+
+def test_train_loss_is_objective_1():
+    setup = ref.setup(PFLEGO(), ref.federation(sizes=(5, 3, 8, 6), new=1))
+    shared, sizes = setup.task.shared_body(), setup.federation.sizes()[:3]
+    losses = [
+        ref.loss_and_gradient(ref.arrays({**shared, **setup.create(i)}), *ref.examples(setup, i))[0] for i in range(3)
+    ]
+    result = of_all(setup, shared, ref.store(setup), 0)
+    assert result.train_loss == pytest.approx((sizes * losses).sum() / sizes.sum(), abs=1e-12)
+
+
+class RefusesNothing(nn.Module):
+    """A model like many others: an empty batch is an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(x.reshape(len(x), -1)) + x.max()
+
+
+@pytest.mark.parametrize("kind", ["loop", "vmap"])
+def test_a_client_without_test_examples_is_not_asked(kind):
+    clients = {
+        "tested": (np.ones((3, 4)), [0, 1, 2], np.ones((2, 4)), [0, 1]),
+        "untested": (np.ones((2, 4)), [3, 4], np.ones((0, 4)), []),
+    }
+    run = coterie.train(
+        coterie.Federation.from_arrays(clients), model=RefusesNothing(), head="", method="fedavg", rounds=1, engine=kind
+    )
+    by_client = {row["client"]: row["accuracy"] for row in run.clients()}
+    assert np.isnan(by_client["untested"])
+    assert by_client["tested"] >= 0
+
+
+@pytest.mark.parametrize("kind", ["loop", "vmap"])
+def test_validation_examples_are_scored_as_test_examples_are(kind):
+    """A federation whose validation examples are its test examples."""
+    rng = np.random.default_rng(0)
+    clients = {}
+    for name in ("a", "b", "c"):
+        x, y = rng.normal(size=(9, 4)), rng.integers(0, 2, size=9)
+        clients[name] = (x, np.arange(9) % 2, x[:5], y[:5], x[:5], y[:5])
+    run = coterie.train(
+        coterie.Federation.from_arrays(clients, new=["c"]), model="mlp", method="pflego", rounds=2, engine=kind
+    )
+    validation = run.summary["validation"]
+    for group, protocols in validation.items():
+        for protocol, figures in protocols.items():
+            assert figures == {key: run.summary[group][protocol][key] for key in figures}
+    assert validation.keys() == {"existing", "new"}
+    assert validation["existing"].keys() == {"as_is", "adapted"}
+    assert "validation" in run.history[-1]["eval"]
+
+
+def test_without_validation_examples_there_are_no_validation_figures():
+    clients = {"a": (np.ones((3, 4)), [0, 1, 0], np.ones((2, 4)), [0, 1])}
+    assert "validation" not in coterie.train(coterie.Federation.from_arrays(clients), rounds=1).summary
