@@ -11,9 +11,10 @@ from coterie.errors import UserError
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "method": {
+        "apfl": "coterie.methods.apfl:APFL",
         "centralised": "coterie.methods.centralised:Centralised",
         "ditto": "coterie.methods.ditto:Ditto",
-        "fedadam": "coterie.methods.fedadam:FedAdam",
+        "fedadam": "coterie.methods.fedopt:FedAdam",
         "fedavg": "coterie.methods.fedavg:FedAvg",
         "fedavgm": "coterie.methods.fedavgm:FedAvgM",
         "fedbabu": "coterie.methods.fedbabu:FedBABU",
@@ -25,11 +26,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "fedrecon": "coterie.methods.fedrecon:FedRecon",
         "fedrep": "coterie.methods.fedrep:FedRep",
         "fedsgd": "coterie.methods.fedsgd:FedSGD",
-        "fedyogi": "coterie.methods.fedyogi:FedYogi",
+        "fedyogi": "coterie.methods.fedopt:FedYogi",
         "flix": "coterie.methods.flix:FLIX",
         "fomaml": "coterie.methods.fomaml:FOMAML",
         "gd": "coterie.methods.gd:GD",
         "i-scaffnew": "coterie.methods.i_scaffnew:IScaffnew",
+        "lg-fedavg": "coterie.methods.lg_fedavg:LGFedAvg",
         "local": "coterie.methods.local:Local",
         "per-fedavg": "coterie.methods.per_fedavg:PerFedAvg",
         "pfedme": "coterie.methods.pfedme:PFedMe",

@@ -1,42 +1,55 @@
-"""The default rule: a weighted sum, taken as the messages come, so that memory does not grow with the cohort."""
+"""The default rule: a weighted sum, computed as replies come, so that memory does not grow with the cohort."""
 
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from coterie.aggregate.rule import Rule, Total
+from coterie.aggregate.rule import Rule, Sum
+from coterie.core.round import Update
 from coterie.core.tree import Tree
 from coterie.settings import settings
 
 
 @settings
 class Mean(Rule):
-    """sum_i w_i message_i with the method's own weights."""
+    """The sum of w_i reply_i, with the weights of the method."""
 
-    takes_sums: ClassVar[bool] = True
+    takes_sums = True
 
-    def start(self) -> Total:
+    def start(self) -> "WeightedSum":
         return WeightedSum()
 
 
-class WeightedSum(Total):
+class WeightedSum(Sum):
+    """A running weighted sum of replies."""
+
     def __init__(self) -> None:
-        self._total: Tree = {}
+        self._tensors: Tree = {}
+        self._numbers: Tree = {}
         self._weight = 0.0
 
-    def add(self, weights: Tensor, messages: Tree) -> None:
-        self.add_sum(float(weights.sum()), {name: _dot(weights, value) for name, value in messages.items()})
+    def add(self, weights: Tensor, tensors: Tree, numbers: Tree) -> None:
+        self.add_sum(
+            float(weights.sum()),
+            {name: _dot(weights, value) for name, value in tensors.items()},
+            {name: _dot(weights, value) for name, value in numbers.items()},
+        )
 
-    def add_sum(self, weight: float, summed: Tree) -> None:
+    def add_sum(self, weight: float, tensors: Tree, numbers: Tree) -> None:
         self._weight += weight
-        self._total |= {name: self._total[name] + value if self._total else value for name, value in summed.items()}
+        self._tensors = _plus(self._tensors, tensors)
+        self._numbers = _plus(self._numbers, numbers)
 
     def merge(self, other: Self) -> None:
-        self.add_sum(other._weight, other._total)
+        self.add_sum(other._weight, other._tensors, other._numbers)
 
-    def result(self) -> Tree:
-        return {**self._total, "weight": torch.tensor(self._weight, dtype=torch.float64)}
+    def result(self) -> Update:
+        return Update(self._tensors, self._numbers, torch.tensor(self._weight, dtype=torch.float64))
+
+
+def _plus(total: Tree, more: Tree) -> Tree:
+    return {**total, **{name: total[name] + value if total else value for name, value in more.items()}}
 
 
 def _dot(weights: Tensor, value: Tensor) -> Tensor:

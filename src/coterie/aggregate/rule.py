@@ -1,37 +1,44 @@
-"""How the messages of a cohort become one update."""
+"""How the replies of a cohort become one update."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Self
 
 from torch import Tensor
 
+from coterie.core.round import Update
 from coterie.core.tree import Tree
 
 
 class Total(ABC):
-    """One round's aggregation: fed with the messages as they come."""
+    """The aggregation of one round, which takes replies as they come."""
 
     @abstractmethod
-    def add(self, weights: Tensor, messages: Tree) -> None:
-        """The messages of C clients, stacked along a leading axis, and their C weights."""
-
-    def add_sum(self, weight: float, summed: Tree) -> None:
-        """Messages that were summed, weights and all, before anybody saw a single one; `weight` is all they weigh."""
-        raise NotImplementedError
+    def add(self, weights: Tensor, tensors: Tree, numbers: Tree) -> None:
+        """Add the replies of C clients, stacked along a leading axis, with their C weights."""
 
     @abstractmethod
     def merge(self, other: Self) -> None:
-        """What another total has seen, too."""
+        """Add everything that another total has seen."""
 
     @abstractmethod
-    def result(self) -> Tree:
-        """The update, with the sum of the weights under the name `weight`."""
+    def result(self) -> Update:
+        """Return the update of the round."""
+
+
+class Sum(Total):
+    """A total that can also take a sum of replies, without seeing the single replies."""
+
+    @abstractmethod
+    def add_sum(self, weight: float, tensors: Tree, numbers: Tree) -> None:
+        """Add replies that were multiplied by their weights and summed; `weight` is the sum of the weights."""
 
 
 class Rule(ABC):
+    """An aggregation rule."""
+
     takes_sums: ClassVar[bool] = False
-    """Whether its totals have `add_sum`; a rule that must see each message does not."""
+    """Whether its totals are a Sum. A rule that must see each reply cannot take sums."""
 
     @abstractmethod
     def start(self) -> Total:
-        """For a new round."""
+        """Return the empty total of a new round."""

@@ -1,38 +1,39 @@
-"""Which engine does the work when the recipe leaves it open, and why."""
+"""The engine that does the work if the recipe leaves it open, and why."""
 
 import numpy as np
 
 from coterie.clients.engine import Engine
 from coterie.clients.fused import Fused
 from coterie.clients.loop import Loop
-from coterie.clients.setup import Setup
 from coterie.clients.vmap import Vmap
+from coterie.clients.workload import Workload
 from coterie.core.method import Round
 
 ALONE = 50e6
-"""Operations of a local step above which one client keeps the machine busy by itself (docs/engines.md)."""
+"""Operations of a local step above which one client keeps the machine busy by itself (docs/performance.md)."""
 
 
-def choose(setup: Setup, memory: float) -> tuple[Engine, str]:
-    """(engine, reason)"""
+def choose(load: Workload, memory: float) -> tuple[Engine, str]:
+    """Choose an engine. Returns (engine, reason)."""
     fused, vmap = Fused(memory), Vmap(memory)
-    if not fused.unfit(setup):
+    if not fused.unfit(load):
         return fused, "the body stays fixed during a round"
-    if reason := vmap.unfit(setup):
+    if reason := vmap.unfit(load):
         return Loop(), reason
-    if setup.task.has_convolutions and setup.federation.x.device.type == "cpu":
+    if load.work.probe.has_convolutions and load.federation.x.device.type == "cpu":
         return Loop(), "convolutions of many clients at once are slow on a CPU"
-    operations = _local_step(setup)
+    operations = _local_step(load)
     if operations > ALONE:
         return Loop(), f"a local step of {operations / 1e6:,.0f} MFLOP keeps the machine busy with one client"
     return vmap, f"a local step of {operations / 1e6:,.2f} MFLOP is too small for one client at a time"
 
 
-def _local_step(setup: Setup) -> float:
-    """Operations of one local step of a client of median size."""
-    federation, method = setup.federation, setup.method
+def _local_step(load: Workload) -> float:
+    """Return the operations of one local step of a client of median size."""
+    federation, method = load.federation, load.work.method
     size = int(np.median(federation.sizes()[federation.existing]))
-    rnd = method.plan(Round(1, len(federation.existing), federation.num_examples, 1, setup.seed))
-    each = setup.task.flops(setup.task.num_outputs)
+    rnd = method.plan(Round(1, len(federation.existing), federation.num_examples, 1, load.work.seed))
+    each = load.work.probe.flops(load.work.task.num_outputs)
     passes = method.passes(size, rnd)
-    return passes.batch * (each.body_forward + each.body_backward + each.head_step)
+    batch = min(getattr(method, "batch_size", 0), size) or size
+    return (passes.batch if passes else batch) * (each.body_forward + each.body_backward + each.head_step)

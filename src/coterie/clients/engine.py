@@ -1,48 +1,97 @@
-"""The only seam between engines: how a function is applied to each client of a cohort, and who is asked to do it."""
+"""The only difference between engines: how a function is applied to each client of a cohort."""
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
 from coterie.aggregate.rule import Total
-from coterie.clients import client
-from coterie.clients.setup import Setup
+from coterie.clients import work
+from coterie.clients.workload import Workload
 from coterie.core.method import Round, Tree
 from coterie.core.tree import finite_rows, num_bytes, unstack
+from coterie.errors import ClientError, UserError
 
 ClientFunction = Callable[..., tuple[Tree, ...]]
 
 
+class Call(NamedTuple):
+    """A function of `clients.work`, to be applied to each of some clients."""
+
+    function: ClientFunction
+    shared: Tree
+    clients: Sequence[int]
+    states: tuple[Sequence[Tree], ...]
+    """Trees of each client, which the function takes after the shared model."""
+    split: str | None = None
+    """Split of the data that the function takes last; without one it takes none."""
+    index: int = 0
+    """Round of the clients' random streams."""
+
+    def part(self, places: Sequence[int]) -> "Call":
+        """Return the call for some of the clients, by their places among the clients."""
+        return self._replace(clients=take(self.clients, places), states=tuple(take(kind, places) for kind in self.states))
+
+
+class Cohort(NamedTuple):
+    """The clients of a round, with everything they need for their local updates."""
+
+    shared: Tree
+    clients: Sequence[int]
+    personal: Sequence[Tree]
+    weights: Tensor
+    rnd: Round
+    scored: bool = False
+    """Whether clients are evaluated right after their local updates."""
+
+    def part(self, places: Sequence[int]) -> "Cohort":
+        """Return some of the clients, by their places among the clients."""
+        places = list(places)
+        return self._replace(
+            clients=take(self.clients, places), personal=take(self.personal, places), weights=self.weights[places]
+        )
+
+
 class Group(NamedTuple):
-    """Some of the clients, and what the function gave for them, stacked along a leading axis."""
+    """Results for some of the clients of a call, stacked along a leading axis."""
 
     places: Sequence[int]
+    """Places of the clients among those of the call."""
     results: tuple[Tree, ...]
 
     def rows(self, part: int = 0) -> list[Tree]:
-        """One of the results, for each client of the group."""
+        """Return one of the results, for each client of the group."""
         return unstack(self.results[part], len(self.places))
+
+    def only(self, chosen: Tensor) -> "Group":
+        """Return the group without the clients that are not chosen."""
+        if chosen.all():
+            return self
+        rows = chosen.nonzero()[:, 0]
+        results = tuple({name: value[rows.to(value.device)] for name, value in tree.items()} for tree in self.results)
+        return Group([self.places[row] for row in rows.tolist()], results)
 
 
 @dataclass
-class Replies:
-    """What comes back from a cohort, or from a part of it."""
+class Results:
+    """Results of the local updates of a cohort, or of a part of it."""
 
     total: Total
     personal: dict[int, Tree] = field(default_factory=dict)
+    """New personal states of the clients that replied."""
     refused: list[int] = field(default_factory=list)
-    """Who sent something that is not finite; as if they had not answered."""
+    """Clients whose results are not finite."""
     bytes_up: int = 0
     scores: dict[int, Tree] = field(default_factory=dict)
-    """As `client.score` gives them, where they were asked for."""
     scoring_seconds: float = 0.0
 
     def merge(self, other: Self) -> None:
+        """Add the results of another part of the cohort."""
         self.total.merge(other.total)
         self.personal |= other.personal
         self.refused += other.refused
@@ -52,100 +101,84 @@ class Replies:
 
 
 class Engine(ABC):
-    def unfit(self, setup: Setup) -> str | None:  # noqa: ARG002
-        """Why this engine cannot do the work, if it cannot."""
+    """A way to compute the work of many clients."""
+
+    def unfit(self, load: Workload) -> str | None:  # noqa: ARG002
+        """Return why this engine cannot do the work, or None if it can."""
         return None
 
-    def open(self, setup: Setup) -> None:  # noqa: B027
-        """Get ready. What must be there and is not is found now, before any work."""
+    def open(self, load: Workload) -> None:  # noqa: B027
+        """Get ready, and find out now whether something is missing."""
 
     def close(self) -> None:  # noqa: B027
-        """End whatever was started."""
+        """Stop everything that was started."""
 
     @abstractmethod
-    def each_client(
-        self,
-        setup: Setup,
-        function: ClientFunction,
-        shared: Tree,
-        clients: Sequence[int],
-        *states: Sequence[Tree],
-        split: str | None = None,
-        index: int = 0,
-    ) -> Iterator[Group]:
-        """function(setup, shared, a state of each kind, data) for each client, in groups of the engine's choice.
+    def each_client(self, load: Workload, call: Call) -> Iterator[Group]:
+        """Apply function(work, shared, states of the client, its data) to each client, in groups."""
 
-        `data` are the client's of that split, with its stream in round `index`; without a split there is none.
-        """
-
-    def local_updates(
-        self,
-        setup: Setup,
-        shared: Tree,
-        clients: Sequence[int],
-        personal: Sequence[Tree],
-        weights: Tensor,
-        rnd: Round,
-        scored: bool,
-    ) -> Replies:
-        """The cohort's work in a round."""
-        replies = Replies(setup.aggregate.start())
-        work = partial(client.update, rnd=rnd)
-        for group in self.each_client(setup, work, shared, clients, personal, split="train", index=rnd.index):
-            messages, mine = group.results
-            sent = finite_rows(messages, len(group.places)) & finite_rows(mine, len(group.places))
-            replies.bytes_up += num_bytes(messages)
-            replies.refused += [clients[place] for place, ok in zip(group.places, sent.tolist(), strict=True) if not ok]
-            if not sent.any():
+    def local_updates(self, load: Workload, cohort: Cohort) -> Results:
+        """Do the local updates of a cohort, and aggregate the replies."""
+        results = Results(load.aggregate.start())
+        update = partial(work.local_update, rnd=cohort.rnd)
+        call = Call(update, cohort.shared, cohort.clients, (cohort.personal,), "train", cohort.rnd.index)
+        for group in self.each_client(load, call):
+            size = len(group.places)
+            tensors, numbers, mine = group.results
+            finite = finite_rows(tensors, size) & finite_rows(numbers, size) & finite_rows(mine, size)
+            results.bytes_up += num_bytes(tensors) + num_bytes(numbers)
+            results.refused += take(cohort.clients, [group.places[row] for row in (~finite).nonzero()[:, 0].tolist()])
+            if not finite.any():
                 continue
-            group = _only(group, sent)
-            messages, mine = group.results
-            replies.total.add(weights[list(group.places)], messages)
-            answered = [clients[place] for place in group.places]
-            replies.personal |= dict(zip(answered, group.rows(1), strict=True))
-            if scored:
-                start, after = time.perf_counter(), (group.rows(0), group.rows(1))
-                replies.scores |= self.answers(setup, client.score_updated, shared, answered, *after, split="test")
-                replies.scoring_seconds += time.perf_counter() - start
-        return replies
+            group = group.only(finite)
+            tensors, numbers, _ = group.results
+            results.total.add(cohort.weights[list(group.places)], tensors, numbers)
+            answered, personal = take(cohort.clients, group.places), group.rows(2)
+            results.personal |= dict(zip(answered, personal, strict=True))
+            if cohort.scored:
+                start, states = time.perf_counter(), (group.rows(0), personal)
+                scored = Call(work.score_updated, cohort.shared, answered, states, "test")
+                results.scores |= self.answers(load, scored)
+                results.scoring_seconds += time.perf_counter() - start
+        return results
 
-    def answers(
-        self,
-        setup: Setup,
-        function: ClientFunction,
-        shared: Tree,
-        clients: Sequence[int],
-        *states: Sequence[Tree],
-        split: str | None = None,
-    ) -> dict[int, Tree]:
-        """`each_client` for functions with one result, by client."""
+    def answers(self, load: Workload, call: Call) -> dict[int, Tree]:
+        """Return the results of a function with one result, by client."""
         found: dict[int, Tree] = {}
-        for group in self.each_client(setup, function, shared, clients, *states, split=split):
-            found |= dict(zip([clients[place] for place in group.places], group.rows(), strict=True))
+        for group in self.each_client(load, call):
+            found |= dict(zip(take(call.clients, group.places), group.rows(), strict=True))
         return found
 
-    def adapted_scores(
-        self,
-        setup: Setup,
-        shared: Tree,
-        clients: Sequence[int],
-        personal: Sequence[Tree],
-        steps: int,
-        splits: Sequence[str],
-    ) -> dict[str, dict[int, Tree]]:
-        """`client.score` after adaptation, for each split; group by group, so that no two are in memory adapted."""
+    def adapted_scores(self, load: Workload, call: Call, splits: Sequence[str]) -> dict[str, dict[int, Tree]]:
+        """Return the scores after the adaptation `call`, for each split. Only one group is in memory at a time."""
         scores: dict[str, dict[int, Tree]] = {split: {} for split in splits}
-        work = partial(client.adapt, steps=steps)
-        for group in self.each_client(setup, work, shared, clients, personal, split="train"):
-            who = [clients[place] for place in group.places]
+        for group in self.each_client(load, call):
+            adapted = Call(work.score, call.shared, take(call.clients, group.places), (group.rows(),))
             for split in splits:
-                scores[split] |= self.answers(setup, client.score, shared, who, group.rows(), split=split)
+                scores[split] |= self.answers(load, adapted._replace(split=split))
         return scores
 
 
-def _only(group: Group, chosen: Tensor) -> Group:
-    if chosen.all():
-        return group
-    rows = chosen.nonzero()[:, 0]
-    results = tuple({name: value[rows.to(value.device)] for name, value in tree.items()} for tree in group.results)
-    return Group([group.places[row] for row in rows.tolist()], results)
+def take(values: Sequence[Any], places: Sequence[int]) -> list[Any]:
+    """Return the values at these places."""
+    return [values[place] for place in places]
+
+
+@contextmanager
+def reporting(load: Workload, call: Call) -> Iterator[None]:
+    """Name the method, the stage and the clients in an exception that a method raises."""
+    try:
+        yield
+    except (ClientError, UserError, MemoryError):
+        raise
+    except Exception as error:
+        stage = getattr(call.function, "func", call.function).__name__
+        names = [repr(load.federation.ids[client]) for client in call.clients]
+        who = f"client {names[0]}"
+        if len(names) > 1:
+            who = f"clients {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}, computed together"
+        hint = '; engine.kind = "loop" computes one client at a time and shows which one it is' if len(names) > 1 else ""
+        round_ = f" in round {call.index}" if call.index else ""
+        raise ClientError(
+            f"{type(load.work.method).__name__}.{stage} failed for {who}{round_}: {type(error).__name__}: {error}{hint}"
+        ) from error

@@ -1,22 +1,24 @@
-"""The whole cohort through the body once, for methods whose body stays fixed during a round.
+"""The whole cohort passes through the body once, for methods whose body stays fixed during a round.
 
-Features of all examples are computed in one pass and kept with their graph; the heads are trained on them in batched
-products; then *one* backward pass of Σ_i w_i ℓ_i gives the aggregate directly. Nobody's own gradient is ever formed.
+The features of all examples are computed in one pass and kept with their graph. The heads are trained on them in batched
+products. Then *one* backward pass of Σ_i w_i ℓ_i gives the aggregate directly, so no client's own gradient is formed.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
-from coterie.clients import client
-from coterie.clients.engine import Replies
-from coterie.clients.setup import Setup
+from coterie.aggregate.rule import Sum
+from coterie.clients import work
+from coterie.clients.engine import Call, Cohort, Results, reporting, take
 from coterie.clients.vmap import Vmap, groups
-from coterie.core.method import Round, Tree
+from coterie.clients.workload import Workload
+from coterie.core.method import FixedBody, Tree
 from coterie.core.tree import displacement, finite_rows, num_bytes, stack, unstack
 from coterie.settings import settings
 
@@ -25,110 +27,94 @@ from coterie.settings import settings
 class Fused(Vmap):
     """the cohort through the shared body at once, then all heads together"""
 
-    def unfit(self, setup: Setup) -> str | None:
-        if not setup.method.fixed_body:
+    def unfit(self, load: Workload) -> str | None:
+        if not isinstance(load.work.method, FixedBody):
             return "the method moves the body during a round"
-        if setup.task.mixes_examples:
+        if load.work.task.mixes_examples:
             return "the model mixes the examples of a batch (BatchNorm), so clients cannot share one"
-        if not setup.aggregate.takes_sums:
-            return "the aggregation rule must see the single messages"
-        return super().unfit(setup)
+        if not load.aggregate.takes_sums:
+            return "the aggregation rule must see single replies"
+        return super().unfit(load)
 
-    def local_updates(
-        self,
-        setup: Setup,
-        shared: Tree,
-        clients: Sequence[int],
-        personal: Sequence[Tree],
-        weights: Tensor,
-        rnd: Round,
-        scored: bool,
-    ) -> Replies:
-        replies = Replies(setup.aggregate.start())
-        for part in self._fitting(setup, clients):
-            chosen = clients[part], personal[part], weights[part]
-            replies.merge(_at_once(setup, shared, *chosen, rnd))
-        if scored:
-            start, answered, mine = time.perf_counter(), list(replies.personal), list(replies.personal.values())
-            replies.scores = self.answers(setup, client.score, shared, answered, mine, split="test")
-            replies.scoring_seconds = time.perf_counter() - start
-        return replies
+    def local_updates(self, load: Workload, cohort: Cohort) -> Results:
+        results = Results(load.aggregate.start())
+        for part in self._fitting(load, cohort):
+            results.merge(_at_once(load, cohort.part(part)))
+        if cohort.scored:
+            start = time.perf_counter()
+            states = (list(results.personal.values()),)
+            call = Call(work.score, cohort.shared, list(results.personal), states, "test")
+            results.scores = self.answers(load, call)
+            results.scoring_seconds = time.perf_counter() - start
+        return results
 
-    def _fitting(self, setup: Setup, clients: Sequence[int]) -> Iterator[slice]:
-        """Runs of clients whose examples fit into the memory together."""
-        limit = self.memory * 1e9 / setup.task.example_bytes
+    def _fitting(self, load: Workload, cohort: Cohort) -> Iterator[range]:
+        """Yield runs of clients whose examples fit into memory together."""
+        limit = self.memory * 1e9 / load.work.probe.example_bytes
         start, filled = 0, 0
-        for place, size in enumerate(setup.federation.sizes()[list(clients)].tolist()):
+        for place, size in enumerate(load.federation.sizes()[list(cohort.clients)].tolist()):
             if filled + size > limit and place > start:
-                yield slice(start, place)
+                yield range(start, place)
                 start, filled = place, 0
             filled += size
-        yield slice(start, len(clients))
+        yield range(start, len(cohort.clients))
 
 
-def _at_once(
-    setup: Setup, shared: Tree, clients: Sequence[int], personal: Sequence[Tree], weights: Tensor, rnd: Round
-) -> Replies:
-    task, replies = setup.task, Replies(setup.aggregate.start())
-    alike = groups(setup, setup.federation.sizes()[list(clients)].tolist(), [personal])
-    batches = [setup.gather([clients[place] for place in group], "train", rnd.index) for group in alike]
+def _at_once(load: Workload, cohort: Cohort) -> Results:
+    method, task = cast(FixedBody, load.work.method), load.work.task
+    shared, clients, rnd = cohort.shared, cohort.clients, cohort.rnd
+    results = Results(load.aggregate.start())
+    alike = groups(load, load.federation.sizes()[list(clients)].tolist(), [cohort.personal])
+    batches = [load.gather(take(clients, group), "train", rnd.index) for group in alike]
     x = [_without_padding(data.x, data.mask) for data in batches]
     features, pull_back, buffers = task.body_vjp({**task.personal_buffers(), **shared}, _joined(x))
 
-    on_features = vmap(partial(setup.method.on_features, task, rnd=rnd))
+    on_features = vmap(partial(method.on_features, task, rnd=rnd))
     g_features: list[Tensor] = []
-    message: Tree = {}
+    numbers: Tree = {}
     for group, data, own in zip(alike, batches, torch.split(features, [len(part) for part in x]), strict=True):
-        before = stack([personal[place] for place in group])
-        g, sent, after = on_features(before, _padded(own, data.mask), data)
-        w = weights[group].to(g)
+        before = stack(take(cohort.personal, group))
+        with reporting(load, Call(method.on_features, shared, take(clients, group), (), index=rnd.index)):
+            g, sent, after = on_features(before, _padded(own, data.mask), data)
+        w = cohort.weights[group].to(g)
         g_features.append(_without_padding(g.mul_(w.reshape(-1, *[1] * (g.ndim - 1))), data.mask))
-        message = {name: message.get(name, 0) + torch.tensordot(w, value, dims=1) for name, value in sent.items()}
+        numbers = {name: numbers.get(name, 0) + torch.tensordot(w, value, dims=1) for name, value in sent.items()}
 
-        answered = finite_rows({"features": g, **sent, **after}, len(group)).tolist()
-        replies.refused += [clients[place] for place, ok in zip(group, answered, strict=True) if not ok]
+        finite = finite_rows({"": g}, len(group)) & finite_rows(sent, len(group)) & finite_rows(after, len(group))
+        results.refused += [clients[place] for place, ok in zip(group, finite.tolist(), strict=True) if not ok]
         mine = unstack({**before, **after}, len(group))
-        replies.personal |= {clients[place]: tree for place, tree in zip(group, mine, strict=True)}
-    if replies.refused:
-        return _without(replies.refused, setup, shared, clients, personal, weights, rnd)
+        results.personal |= dict(zip(take(clients, group), mine, strict=True))
+    if results.refused:
+        return _without(results.refused, load, cohort)
 
     (gradient,) = pull_back(_joined(g_features))
-    weight = float(weights.sum())
-    travelling = displacement(buffers, {name: shared[name] for name in task.buffers if name in shared})
-    message |= {**gradient, **{name: weight * moved for name, moved in travelling.items()}}
-    replies.total.add_sum(weight, message)
-    replies.bytes_up = len(clients) * num_bytes(message)
-    return replies
+    weight = float(cohort.weights.sum())
+    moved = displacement(buffers, {name: shared[name] for name in task.buffers if name in shared})
+    tensors = {**gradient, **{name: weight * value for name, value in moved.items()}}
+    cast(Sum, results.total).add_sum(weight, tensors, numbers)
+    results.bytes_up = len(clients) * (num_bytes(tensors) + num_bytes(numbers))
+    return results
 
 
-def _without(
-    refused: list[int],
-    setup: Setup,
-    shared: Tree,
-    clients: Sequence[int],
-    personal: Sequence[Tree],
-    weights: Tensor,
-    rnd: Round,
-) -> Replies:
-    """The same for the others alone: what is not finite would spoil the common backward pass."""
-    places = [place for place, who in enumerate(clients) if who not in refused]
+def _without(refused: list[int], load: Workload, cohort: Cohort) -> Results:
+    """Do the updates of the other clients alone, because what is not finite would spoil the common backward pass."""
+    places = [place for place, client in enumerate(cohort.clients) if client not in refused]
     if places:
-        others = [clients[place] for place in places], [personal[place] for place in places], weights[places]
-        replies = _at_once(setup, shared, *others, rnd)
-        replies.bytes_up += replies.bytes_up // len(places) * len(refused)
+        results = _at_once(load, cohort.part(places))
+        results.bytes_up += results.bytes_up // len(places) * len(refused)
     else:
-        replies = Replies(setup.aggregate.start())
-    replies.refused = refused
-    return replies
+        results = Results(load.aggregate.start())
+    results.refused = refused
+    return results
 
 
 def _without_padding(stacked: Tensor, mask: Tensor) -> Tensor:
-    """(C, N, ...) to (examples, ...)"""
+    """Reshape (C, N, ...) to (examples, ...), without padding."""
     return stacked.flatten(0, 1) if mask.all() else stacked[mask]
 
 
 def _padded(flat: Tensor, mask: Tensor) -> Tensor:
-    """The reverse, with zeros as padding."""
+    """Reshape (examples, ...) to (C, N, ...), with zeros as padding."""
     if mask.all():
         return flat.reshape(*mask.shape, *flat.shape[1:])
     stacked = flat.new_zeros(*mask.shape, *flat.shape[1:])

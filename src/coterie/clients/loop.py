@@ -1,11 +1,11 @@
-"""The reference engine, and the debugger."""
+"""The reference engine, which is also the one to debug with."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 
-from coterie.clients.engine import ClientFunction, Engine, Group
-from coterie.clients.setup import Setup
-from coterie.core.tree import Tree, stack
+from coterie.clients.engine import Call, Engine, Group, reporting
+from coterie.clients.workload import Workload
+from coterie.core.tree import stack
 from coterie.settings import settings
 from coterie.streams import torch_seeded
 
@@ -14,19 +14,10 @@ from coterie.streams import torch_seeded
 class Loop(Engine):
     """one client after another"""
 
-    def each_client(
-        self,
-        setup: Setup,
-        function: ClientFunction,
-        shared: Tree,
-        clients: Sequence[int],
-        *states: Sequence[Tree],
-        split: str | None = None,
-        index: int = 0,
-    ) -> Iterator[Group]:
-        for place, (client, *mine) in enumerate(zip(clients, *states, strict=True)):
-            data = [setup.data(client, split, index)] if split else []
-            own_stream = torch_seeded(int(data[0].stream)) if data and setup.task.is_random else nullcontext()
-            with own_stream:
-                results = function(setup, shared, *mine, *data)
+    def each_client(self, load: Workload, call: Call) -> Iterator[Group]:
+        for place, (client, *mine) in enumerate(zip(call.clients, *call.states, strict=True)):
+            data = [load.data(client, call.split, call.index)] if call.split else []
+            own_stream = torch_seeded(int(data[0].stream)) if data and load.work.task.is_random else nullcontext()
+            with reporting(load, call.part([place])), own_stream:
+                results = call.function(load.work, call.shared, *mine, *data)
             yield Group([place], tuple(stack([tree]) for tree in results))

@@ -1,4 +1,4 @@
-"""What is asked of the machine, once, before a run."""
+"""Settings of the machine, made once before a run."""
 
 import ctypes
 from contextlib import suppress
@@ -6,19 +6,19 @@ from contextlib import suppress
 import torch
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""As in glibc's malloc.h."""
+"""Constants of glibc's malloc.h."""
 KEPT = 64 << 20
-"""Bytes; larger blocks are given back: being of unequal sizes, they would leave the heap in pieces."""
+"""Bytes above which freed blocks go back to the system: blocks of unequal sizes would fragment the heap."""
 
 
-def settle(threads: int) -> None:
-    """So many threads an operation (0: PyTorch's choice), and freed memory is kept for the next round.
+def set_up(threads: int) -> None:
+    """Set the number of threads per operation (0: PyTorch's choice), and keep freed memory for the next round.
 
-    Otherwise glibc hands blocks of a cohort's size back to the system at once, and every round pays for each page.
+    Otherwise glibc would return blocks of a cohort's size to the system at once, and every round would pay for each page.
     """
     if threads:
         torch.set_num_threads(threads)
-    with suppress(OSError, AttributeError):  # another C library, which has its own ways
+    with suppress(OSError, AttributeError):  # another C library, with its own settings
         malloc = ctypes.CDLL("libc.so.6")
         malloc.mallopt(M_MMAP_THRESHOLD, KEPT)
         malloc.mallopt(M_TRIM_THRESHOLD, 1 << 30)

@@ -1,10 +1,10 @@
 """The cohort in shards, over the workers of a Ray cluster: the processes of one machine, or of many.
 
-A worker has the federation and an engine of the usual kind. It does the local updates of its shard with that, and
-answers with one weighted sum, so that the messages do not grow with the cohort.
+A worker has the federation and an engine of the usual kind. It does the local updates of its shard with that engine, and
+answers with one weighted sum, so that messages do not grow with the cohort.
 
 Personal states stay in the driver's store and travel with their shard both ways. So a worker has nothing to lose, any
-worker can do any client, and a checkpoint is the driver's alone; the price is a head each way for each client.
+worker can do any client, and a checkpoint belongs to the driver alone. The price is one head each way for each client.
 """
 
 import heapq
@@ -12,20 +12,16 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from coterie.clients.engine import ClientFunction, Engine, Group, Replies
-from coterie.clients.setup import Setup
-from coterie.core.method import Round, Tree
+from coterie.clients.engine import Call, Cohort, Engine, Group, Results, take
+from coterie.clients.workload import Workload
+from coterie.core.method import Tree
 from coterie.errors import UserError
 from coterie.settings import Gigabytes, Size, settings
 
 if TYPE_CHECKING:
     from coterie.clients.ray_crew import Crew
-
-T = TypeVar("T")
 
 if find_spec("ray") is None:
     raise UserError("engine.kind = \"ray\" needs Ray, which is not installed: pip install 'coterie[ray]'")
@@ -36,81 +32,50 @@ class Ray(Engine):
     """the cohort in shards, over the workers of a Ray cluster"""
 
     address: str = ""
-    """Of the cluster; "auto" is the one that runs on this machine, and "" a new one, of this machine alone."""
+    """Address of the cluster; "auto" is the one that runs on this machine, "" starts one on this machine."""
     workers: Size = 0
-    """0 is one for each CPU of the cluster, or for each `threads` of them."""
+    """Number of workers; 0 means one for each CPU of the cluster, or for each `threads` CPUs."""
     threads: Size = 0
-    """Of each worker; 0 is one."""
+    """Threads of each worker; 0 means one."""
     memory: Gigabytes = 2.0
-    """What the clients that one worker computes at once may take."""
+    """Memory, in gigabytes, for the clients that one worker computes at once."""
 
-    def unfit(self, setup: Setup) -> str | None:
-        device = setup.federation.x.device.type
+    def unfit(self, load: Workload) -> str | None:
+        device = load.federation.x.device.type
         return None if device == "cpu" else f"its workers compute on CPUs, and the run is on {device}"
 
-    def open(self, setup: Setup) -> None:
-        self._crew.take_up(setup)
+    def open(self, load: Workload) -> None:
+        self._crew.take_up(load)
 
     def close(self) -> None:
         if "_crew" in vars(self):
             vars(self).pop("_crew").dismiss()
 
-    def each_client(
-        self,
-        setup: Setup,
-        function: ClientFunction,
-        shared: Tree,
-        clients: Sequence[int],
-        *states: Sequence[Tree],
-        split: str | None = None,
-        index: int = 0,
-    ) -> Iterator[Group]:
-        parts = self._shards(setup, clients, split or "train")
-        work = partial(_groups, function, split, index)
-        jobs = [partial(work, _of(clients, part), [_of(kind, part) for kind in states]) for part in parts]
-        for part, groups in zip(parts, self._crew.do(setup, shared, jobs), strict=True):
+    def each_client(self, load: Workload, call: Call) -> Iterator[Group]:
+        parts = self._shards(load, call.clients, call.split or "train")
+        jobs = [partial(_groups, call._replace(shared={}).part(part)) for part in parts]
+        for part, groups in zip(parts, self._crew.do(load, call.shared, jobs), strict=True):
             for places, results in groups:
-                yield Group(_of(part, places), results)
+                yield Group(take(part, places), results)
 
-    def local_updates(
-        self,
-        setup: Setup,
-        shared: Tree,
-        clients: Sequence[int],
-        personal: Sequence[Tree],
-        weights: Tensor,
-        rnd: Round,
-        scored: bool,
-    ) -> Replies:
-        jobs = [
-            partial(_local_updates, _of(clients, part), _of(personal, part), weights[part], rnd, scored)
-            for part in self._shards(setup, clients)
-        ]
-        answers: list[Replies] = self._crew.do(setup, shared, jobs)
-        replies = Replies(setup.aggregate.start())
+    def local_updates(self, load: Workload, cohort: Cohort) -> Results:
+        parts = self._shards(load, cohort.clients)
+        jobs = [partial(_local_updates, cohort._replace(shared={}).part(part)) for part in parts]
+        answers: list[Results] = self._crew.do(load, cohort.shared, jobs)
+        results = Results(load.aggregate.start())
         for answer in answers:
-            replies.merge(answer)
-        replies.scoring_seconds = max(answer.scoring_seconds for answer in answers)  # they score at the same time
-        return replies
+            results.merge(answer)
+        results.scoring_seconds = max(answer.scoring_seconds for answer in answers)  # they score at the same time
+        return results
 
-    def adapted_scores(
-        self,
-        setup: Setup,
-        shared: Tree,
-        clients: Sequence[int],
-        personal: Sequence[Tree],
-        steps: int,
-        splits: Sequence[str],
-    ) -> dict[str, dict[int, Tree]]:
-        jobs = [
-            partial(_adapted_scores, _of(clients, part), _of(personal, part), steps, splits)
-            for part in self._shards(setup, clients)
-        ]
-        answers: list[dict[str, dict[int, Tree]]] = self._crew.do(setup, shared, jobs)
+    def adapted_scores(self, load: Workload, call: Call, splits: Sequence[str]) -> dict[str, dict[int, Tree]]:
+        parts = self._shards(load, call.clients)
+        jobs = [partial(_adapted_scores, call._replace(shared={}).part(part), splits) for part in parts]
+        answers: list[dict[str, dict[int, Tree]]] = self._crew.do(load, call.shared, jobs)
         return {split: dict(pair for found in answers for pair in found[split].items()) for split in splits}
 
-    def _shards(self, setup: Setup, clients: Sequence[int], split: str = "train") -> list[list[int]]:
-        return shards(setup.federation.sizes(split)[list(clients)].tolist(), self._crew.size)
+    def _shards(self, load: Workload, clients: Sequence[int], split: str = "train") -> list[list[int]]:
+        return shards(load.federation.sizes(split)[list(clients)].tolist(), self._crew.size)
 
     @cached_property
     def _crew(self) -> "Crew":
@@ -122,7 +87,7 @@ class Ray(Engine):
 
 
 def shards(sizes: Sequence[int], number: int) -> list[list[int]]:
-    """Places, in so many parts with about as many examples each: the largest client first, to whoever has least."""
+    """Deal places into parts with about the same number of examples: the largest client first, to the smallest part."""
     parts: list[list[int]] = [[] for _ in range(min(number, len(sizes)))]
     loads = [(0, k) for k in range(len(parts))]
     for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
@@ -132,46 +97,18 @@ def shards(sizes: Sequence[int], number: int) -> list[list[int]]:
     return [sorted(part) for part in parts]
 
 
-def _of(values: Sequence[T], places: Sequence[int]) -> list[T]:
-    return [values[place] for place in places]
+# -- what a worker does, with its own engine and workload and the shared model that all jobs of a call have
 
 
-# -- what a worker does, with an engine of its own; the last three arguments are the worker's
+def _groups(call: Call, engine: Engine, load: Workload, shared: Tree) -> list[Group]:
+    return list(engine.each_client(load, call._replace(shared=shared)))
 
 
-def _groups(
-    function: ClientFunction,
-    split: str | None,
-    index: int,
-    clients: Sequence[int],
-    states: Sequence[Sequence[Tree]],
-    engine: Engine,
-    setup: Setup,
-    shared: Tree,
-) -> list[Group]:
-    return list(engine.each_client(setup, function, shared, clients, *states, split=split, index=index))
-
-
-def _local_updates(
-    clients: Sequence[int],
-    personal: Sequence[Tree],
-    weights: Tensor,
-    rnd: Round,
-    scored: bool,
-    engine: Engine,
-    setup: Setup,
-    shared: Tree,
-) -> Replies:
-    return engine.local_updates(setup, shared, clients, personal, weights, rnd, scored)
+def _local_updates(cohort: Cohort, engine: Engine, load: Workload, shared: Tree) -> Results:
+    return engine.local_updates(load, cohort._replace(shared=shared))
 
 
 def _adapted_scores(
-    clients: Sequence[int],
-    personal: Sequence[Tree],
-    steps: int,
-    splits: Sequence[str],
-    engine: Engine,
-    setup: Setup,
-    shared: Tree,
+    call: Call, splits: Sequence[str], engine: Engine, load: Workload, shared: Tree
 ) -> dict[str, dict[int, Tree]]:
-    return engine.adapted_scores(setup, shared, clients, personal, steps, splits)
+    return engine.adapted_scores(load, call._replace(shared=shared), splits)

@@ -1,5 +1,8 @@
-"""The workers of a Ray cluster, and how work is given to them. They are pure functions of what they are sent, so a job
-whose worker is lost is done again by another, with the same result."""
+"""The workers of a Ray cluster, and how they are given work.
+
+A worker computes pure functions of what it is sent. If a worker is lost, another one repeats its job with the same
+result.
+"""
 
 import io
 import logging
@@ -19,35 +22,37 @@ from torch import Tensor
 
 from coterie.clients.choose import choose
 from coterie.clients.engine import Engine
-from coterie.clients.setup import Setup
+from coterie.clients.workload import Workload
 from coterie.core.method import Tree
 from coterie.errors import UserError
 
 ATTEMPTS = 4
-"""How often a job is tried before its clients are held to be the reason that workers die."""
+"""Number of times a job is tried before its clients are considered the reason that workers die."""
 PATIENCE = 120.0
-"""Seconds that a worker may take to start, on a cluster that may have to make room first."""
+"""Seconds that a worker may take to start. The cluster may have to make room first."""
 
-Job = Callable[[Engine, Setup, Tree], Any]
+Job = Callable[[Engine, Workload, Tree], Any]
 
 logger = logging.getLogger("coterie")
 
 
 class Worker:
-    """In a process of its own, somewhere in the cluster."""
+    """A worker process, somewhere in the cluster."""
 
     def __init__(self, threads: int, path: list[str]) -> None:
         torch.set_num_threads(threads)
-        sys.path += [folder for folder in path if folder not in sys.path]  # a model may be of the driver's own code
+        sys.path += [folder for folder in path if folder not in sys.path]  # a model may come from the driver's own code
 
     def hold(self, held: bytes) -> None:
-        self._engine, self._setup = loads(held)
+        self._engine, self._load = loads(held)
 
     def do(self, job: bytes, shared: bytes) -> bytes:
-        return dumps(loads(job)(self._engine, self._setup, loads(shared)))
+        return dumps(loads(job)(self._engine, self._load, loads(shared)))
 
 
 class Crew:
+    """The workers of one run."""
+
     def __init__(self, address: str, size: int, threads: int, memory: float) -> None:
         self._threads, self._memory = max(threads, 1), memory
         self._joined = not ray.is_initialized()
@@ -55,17 +60,17 @@ class Crew:
             _join(address, size * self._threads)
         cpus = int(ray.cluster_resources().get("CPU", 1))  # type: ignore[no-untyped-call]
         self.size = size or max(1, cpus // self._threads)
-        """How many workers there should be. Fewer may be there, but no result depends on that."""
-        self._setup: Setup | None = None
+        """Number of workers wanted. Fewer may be available, but no result depends on that."""
+        self._load: Workload | None = None
         self._workers: dict[Any, Any] = {}
-        """Each with the answer that it gives once it is ready."""
+        """Workers, each with the answer that it gives once it is ready."""
 
-    def take_up(self, setup: Setup) -> None:
-        """What the jobs are about from now on: sent to each worker once."""
-        if setup is self._setup:
+    def take_up(self, load: Workload) -> None:
+        """Send what the next jobs are about to each worker, once."""
+        if load is self._load:
             return
-        engine, why = choose(setup, self._memory)
-        self._setup, self._held = setup, ray.put(dumps((engine, setup)))
+        engine, why = choose(load, self._memory)
+        self._load, self._held = load, ray.put(dumps((engine, load)))
         self._workers = {worker: worker.hold.remote(self._held) for worker in self._workers}
         while len(self._workers) < self.size:
             self._hire()
@@ -73,9 +78,9 @@ class Crew:
         name = type(engine).__name__.lower()
         logger.info("ray: %d of %d workers, each with the engine %s (%s)", len(ready), self.size, name, why)
 
-    def do(self, setup: Setup, shared: Tree, jobs: Sequence[Job]) -> list[Any]:
-        """What each job gives, in their order."""
-        self.take_up(setup)
+    def do(self, load: Workload, shared: Tree, jobs: Sequence[Job]) -> list[Any]:
+        """Return the results of the jobs, in their order."""
+        self.take_up(load)
         sent, packed = ray.put(dumps(shared)), [dumps(job) for job in jobs]
         results: dict[int, Any] = {}
         lost: RayError | None = None
@@ -98,7 +103,7 @@ class Crew:
         return [results[place] for place in range(len(jobs))]
 
     def dismiss(self) -> None:
-        """Leave the cluster as it was; one that was started for this crew ends."""
+        """Leave the cluster as it was. A cluster that was started for this crew ends."""
         if self._joined:
             ray.shutdown()
             return
@@ -106,7 +111,7 @@ class Crew:
             ray.kill(worker)
 
     def _present(self) -> list[Any]:
-        """Who is ready. The others are not waited for, as long as anybody is."""
+        """Return the workers that are ready. Wait only if none is."""
         ready = list(self._workers.values())
         there, _ = ray.wait(ready, num_returns=len(ready), timeout=0)
         if not there:
@@ -122,7 +127,7 @@ class Crew:
 
     def _replace(self, worker: Any) -> None:
         if self._workers.pop(worker, None):
-            logger.warning("ray: a worker was lost; others do its share again")
+            logger.warning("ray: a worker was lost; other workers repeat its share")
             self._hire()
 
 
@@ -144,8 +149,11 @@ def _join(address: str, cpus: int) -> None:
 
 @contextmanager
 def _loopback() -> Iterator[None]:
-    """A cluster that is started inside listens to this machine alone. Ray does so by itself on macOS and Windows only,
-    and its setting for that must come before the import of Ray, which may have been the user's."""
+    """Make a cluster that is started inside listen to this machine only.
+
+    Ray does so by default on macOS and Windows only. Its setting for that must come before the import of Ray, and the
+    user may have imported Ray already.
+    """
     usual, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
     try:
         yield
@@ -154,16 +162,16 @@ def _loopback() -> Iterator[None]:
 
 
 def _knock(address: str) -> None:
-    """Where nobody listens, Ray itself would keep trying for ten minutes."""
+    """Check that something listens there. Ray itself would keep trying for ten minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "/" not in host:
         if host in ("localhost", "127.0.0.1"):
-            host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call] # as Ray reads it
+            host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call] # as Ray interprets it
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
 class _Pickler(CloudPickler):
-    """PyTorch pickles a row of a stacked tensor with all the rows; this one takes what is there and its layout."""
+    """A pickler that takes a tensor and its layout. PyTorch would pickle a row of a stacked tensor with all rows."""
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is not Tensor or obj.requires_grad:
@@ -177,7 +185,7 @@ def _tensor(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tens
 
 
 def dumps(value: object) -> bytes:
-    """As it travels."""
+    """Return a value as it travels to a worker."""
     file = io.BytesIO()
     _Pickler(file).dump(value)  # type: ignore[no-untyped-call]
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""Many small clients at once, by torch.func.vmap: the method's own functions, padded and masked."""
+"""Many small clients at once, by torch.func.vmap: the method's own functions on padded and masked data."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -7,13 +7,13 @@ from typing import Any
 
 from torch.func import vmap
 
-from coterie.clients.engine import ClientFunction, Engine, Group
-from coterie.clients.setup import Setup
+from coterie.clients.engine import Call, Engine, Group, reporting, take
+from coterie.clients.workload import Workload
 from coterie.core.tree import Tree, num_bytes, stack
 from coterie.settings import Gigabytes, settings
 
 COPIES = 4
-"""Of a client's model that are alive at once: parameters, gradient, the stepped ones, the message."""
+"""Copies of a client's model that are alive at once: parameters, gradient, stepped parameters, reply."""
 
 
 @settings
@@ -21,52 +21,47 @@ class Vmap(Engine):
     """clients of similar size together, as one batched computation"""
 
     memory: Gigabytes = 2.0
-    """What the clients that are computed at once may take."""
+    """Memory, in gigabytes, for the clients that are computed at once."""
 
-    def unfit(self, setup: Setup) -> str | None:
-        if setup.task.is_graph:
+    def unfit(self, load: Workload) -> str | None:
+        if load.work.task.is_graph:
             return "the examples of a client are the nodes of one graph"
-        if setup.task.is_random:
-            return "the model draws random numbers (dropout), each client's from a stream of its own"
-        if not setup.task.runs_batched:
-            return "the model does not run under torch.func.vmap, as where the values of a tensor decide what is done"
+        if load.work.task.is_random:
+            return "the model draws random numbers (dropout), and each client draws from a stream of its own"
+        if not load.work.probe.runs_batched:
+            return "the model does not run under torch.func.vmap, for example because it branches on values of a tensor"
         return None
 
-    def each_client(
-        self,
-        setup: Setup,
-        function: ClientFunction,
-        shared: Tree,
-        clients: Sequence[int],
-        *states: Sequence[Tree],
-        split: str | None = None,
-        index: int = 0,
-    ) -> Iterator[Group]:
-        own_copy = set(setup.task.buffers)  # a pass changes them, for each client otherwise
-        in_dims = ({name: 0 if name in own_copy else None for name in shared}, *[0] * len(states), *[0] * bool(split))
-        batched = vmap(partial(function, setup), in_dims=in_dims)
-        sizes = setup.federation.sizes(split)[list(clients)].tolist() if split else [0] * len(clients)
-        for places in groups(setup, sizes, states):
+    def each_client(self, load: Workload, call: Call) -> Iterator[Group]:
+        own_copy = set(load.work.task.buffers)  # a pass changes them differently for each client
+        kinds = [*call.states, *[0] * bool(call.split)]
+        in_dims = ({name: 0 if name in own_copy else None for name in call.shared}, *[0] * len(kinds))
+        batched = vmap(partial(call.function, load.work), in_dims=in_dims)
+        sizes = load.federation.sizes(call.split)[list(call.clients)].tolist() if call.split else [0] * len(call.clients)
+        for places in groups(load, sizes, call.states):
             largest = max(sizes[place] for place in places)
-            for part in chunks(places, self.at_once(setup, largest)):
-                mine = [stack([kind[place] for place in part]) for kind in states]
-                data = [setup.gather([clients[place] for place in part], split, index)] if split else []
+            for part in chunks(places, self.at_once(load, largest)):
+                mine = [stack(take(kind, part)) for kind in call.states]
+                data = [load.gather(take(call.clients, part), call.split, call.index)] if call.split else []
                 given = {
                     name: value.expand(len(part), *value.shape) if name in own_copy else value
-                    for name, value in shared.items()
+                    for name, value in call.shared.items()
                 }
-                yield Group(part, batched(given, *mine, *data))
+                with reporting(load, call.part(part)):
+                    results = batched(given, *mine, *data)
+                yield Group(part, results)
 
-    def at_once(self, setup: Setup, num_examples: int) -> int:
-        """How many clients of that size fit."""
-        model = num_bytes(setup.task.initial)
-        return max(1, int(self.memory * 1e9 / (COPIES * model + num_examples * setup.task.example_bytes)))
+    def at_once(self, load: Workload, num_examples: int) -> int:
+        """Return how many clients of that size fit into memory."""
+        model = num_bytes(load.work.task.initial)
+        each = COPIES * model + num_examples * load.work.probe.example_bytes
+        return max(1, int(self.memory * 1e9 / each))
 
 
-def groups(setup: Setup, sizes: Sequence[int], states: Sequence[Sequence[Tree]]) -> list[list[int]]:
-    """Places of clients that can be stacked: trees of one shape, and sizes that differ by a half at most."""
+def groups(load: Workload, sizes: Sequence[int], states: Sequence[Sequence[Tree]]) -> list[list[int]]:
+    """Return the places of clients that can be stacked: trees of one shape, and sizes that differ by at most a half."""
     alike: dict[Any, list[int]] = defaultdict(list)
-    exactly = setup.task.mixes_examples
+    exactly = load.work.task.mixes_examples
     for place, size in enumerate(sizes):
         shapes = tuple((name, value.shape) for kind in states for name, value in kind[place].items())
         alike[size if exactly else half_octave(size), shapes].append(place)
@@ -75,11 +70,12 @@ def groups(setup: Setup, sizes: Sequence[int], states: Sequence[Sequence[Tree]])
 
 @cache
 def half_octave(size: int) -> int:
-    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: few groups, and never more than a third of padding."""
+    """Return the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: few groups, and never more than a third of padding."""
     power = 1 << max(size - 1, 0).bit_length()
     return power * 3 // 4 if size <= power * 3 // 4 else power
 
 
 def chunks(places: list[int], size: int) -> Iterator[list[int]]:
+    """Cut places into parts of at most that size."""
     for start in range(0, len(places), size):
         yield places[start : start + size]

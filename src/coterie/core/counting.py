@@ -1,4 +1,4 @@
-"""Counting operations and bytes while they happen."""
+"""Counters of operations and bytes, which count while code runs."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class CountFlops(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside, `total` grows by what PyTorch's own formulas give for each matrix product and convolution.
+    """Context that counts floating-point operations of matrix products and convolutions, by PyTorch's own formulas.
 
-    (torch.utils.flop_counter.FlopCounterMode hooks into modules, which fails under torch.func.)
+    torch.utils.flop_counter.FlopCounterMode would hook into modules, which fails under torch.func.
     """
 
     innermost: ClassVar["CountFlops | None"] = None
-    """The one that counts now."""
+    """The counter that is active now."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -42,8 +42,11 @@ class CountFlops(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def alike(work: Callable[P, T]) -> Callable[P, T]:
-    """The same function, of which each call costs the same: a CountFlops around watches only the first, and knows the
-    others. That makes them several times as fast."""
+    """Decorate a function whose calls all cost the same.
+
+    An active CountFlops measures only the first call and adds its cost for the others, which then run several times as
+    fast.
+    """
     each: int | None = None
 
     @wraps(work)
@@ -68,7 +71,7 @@ def alike(work: Callable[P, T]) -> Callable[P, T]:
 
 
 class CountBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside, `total` grows by the size of whatever an operation makes anew; a view of what was there is free."""
+    """Context that counts the bytes of new results of operations. A view of existing memory is free."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

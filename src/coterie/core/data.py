@@ -12,19 +12,19 @@ Inputs = Any
 
 
 class Data(NamedTuple):
-    """Examples of one client. A batched engine pads them; what is padding has mask 0 and counts for nothing."""
+    """Examples of one client. An engine that batches clients pads them; padding has mask 0 and does not count."""
 
     x: Inputs
     y: Tensor  # (N,) or (N, T)
     mask: Tensor  # (N,) bool
-    classes: Tensor  # (K,) bool: which of its outputs are classes of this client
-    stream: Tensor  # () the client's stream in this round, from which minibatches are drawn
+    classes: Tensor  # (K,) bool: which outputs are classes of this client
+    stream: Tensor  # () key of the client's random stream in this round, from which minibatches are drawn
 
 
 class Graph(NamedTuple):
-    """What a model of graphs takes as x: all nodes of the client, whatever split they are in, and the edges among them.
+    """The input of a graph model: all nodes of one client, and the edges among them.
 
-    Which nodes are trained or tested on is the mask's business.
+    It contains the nodes of every split. The mask in Data says which of them are trained or tested on.
     """
 
     nodes: Tensor  # (N, F)

@@ -14,17 +14,18 @@ from coterie.streams import torch_seeded
 
 HeadInit = Literal["default", "uniform", "orthogonal"]
 KAIMING = math.sqrt(3) * nn.init.calculate_gain("leaky_relu", math.sqrt(5))
-"""What nn.Linear divides by the square root of its inputs to bound its weights: one, but for rounding."""
+"""Numerator of the bound of nn.Linear's initial weights, over the square root of its inputs: one, up to rounding."""
 
 
 class Heads:
-    """Heads like the given one, with as many outputs as are asked for; names begin with `prefix`."""
+    """Heads like a given one, with any number of outputs. Their names begin with `prefix`."""
 
     def __init__(self, head: nn.Module, prefix: str, init: HeadInit) -> None:
         self._head, self._prefix, self._init = head, prefix, init
         self._generator = torch.Generator()
 
     def draw(self, num_outputs: int, seed: int) -> Tree:
+        """Draw a head with this number of outputs."""
         if isinstance(self._head, nn.Linear):
             return self._linear(self._head, num_outputs, seed)
         head = self.sized(num_outputs)
@@ -37,12 +38,12 @@ class Heads:
 
     @lru_cache(maxsize=1024)  # noqa: B019 - it lives as long as its run
     def sized(self, num_outputs: int) -> nn.Module:
-        """A head of that size; its values mean nothing."""
+        """Return a head with this number of outputs. Its values have no meaning."""
         with torch_seeded(0):
             return with_outputs(self._head, num_outputs)
 
     def _linear(self, layer: nn.Linear, num_outputs: int, seed: int) -> Tree:
-        """The very numbers of `layer.reset_parameters`, several times as fast: a round may meet many new clients."""
+        """Draw the same numbers as `layer.reset_parameters`, several times as fast: a round may meet many clients."""
         random, inputs = self._generator.manual_seed(seed), layer.in_features
         bound, weight = KAIMING / math.sqrt(inputs), torch.empty(num_outputs, inputs, dtype=layer.weight.dtype)
         drawn = {self._prefix + "weight": weight.uniform_(-bound, bound, generator=random)}
@@ -53,7 +54,7 @@ class Heads:
         return {name: value.to(layer.weight.device) for name, value in drawn.items()}
 
     def _redrawn(self, value: Tensor, random: torch.Generator) -> Tensor:
-        """As `init` has it, in place."""
+        """Draw the values in place as `init` says."""
         if self._init == "uniform":
             return value.uniform_(0, 1, generator=random)
         if self._init == "orthogonal":
@@ -62,22 +63,22 @@ class Heads:
 
 
 def find_head(model: nn.Module, head: str) -> nn.Module:
-    """The submodule of that name, which must have its parameters to itself."""
+    """Return the submodule called `head`. It must not share parameters with the rest of the model."""
     if head not in (names := [name for name, _ in model.named_modules() if name]):
-        raise UserError(f"the model has no submodule {head!r} to be its head; it has: {', '.join(names)}")
+        raise UserError(f"the model has no submodule {head!r} to use as its head; available: {', '.join(names)}")
     everything = list(model.named_parameters(remove_duplicate=False))
     of_head = {value: name for name, value in everything if name.startswith(f"{head}.")}
     for name, value in everything:
         if value in of_head and not name.startswith(f"{head}."):
             raise UserError(
-                f"{of_head[value]} of the head is tied to {name} of the body, and a head is drawn, sized and trained "
-                'on its own: give it a parameter of its own, or let all of the model be body with head=""'
+                f"{of_head[value]} of the head is tied to {name} of the body, but a head is drawn, sized and trained "
+                'separately: give it a parameter of its own, or make the whole model the body with head=""'
             )
     return model.get_submodule(head)
 
 
 def with_outputs(module: nn.Module, num_outputs: int) -> nn.Module:
-    """A copy whose last linear layer has so many outputs; that layer is drawn anew if it had another number."""
+    """Return a copy whose last linear layer has `num_outputs` outputs. A layer of another size is drawn again."""
     module = copy.deepcopy(module)
     name = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)][-1]
     last = module.get_submodule(name)
@@ -92,7 +93,7 @@ def with_outputs(module: nn.Module, num_outputs: int) -> nn.Module:
 
 
 def cut(model: nn.Module, head: str) -> tuple[nn.Module, nn.Module]:
-    """Copies of the body and of the head."""
+    """Return copies of the body and of the head."""
     if not head:
         return copy.deepcopy(model), nn.Identity()
     body = copy.deepcopy(model)
@@ -101,7 +102,7 @@ def cut(model: nn.Module, head: str) -> tuple[nn.Module, nn.Module]:
 
 
 def last_linear(module: nn.Module, head: str) -> str | None:
-    """The name of the layer of a head that gives the outputs."""
+    """Return the name of the linear layer of a head that gives the outputs; None if there is no head."""
     linear = [name for name, child in module.named_modules() if isinstance(child, nn.Linear)]
     if next(module.buffers(), None) is not None:
         raise UserError(f"the head {head!r} has buffers (a BatchNorm?); buffers belong in the body")

@@ -1,137 +1,177 @@
-"""The contract: a method is a frozen dataclass of the paper's symbols with these pure functions and no other state.
+"""The contract of a method: two required functions, and FedAvg's behaviour as the default for the rest.
 
-A client function *returns* its personal state; what is not in `message` never leaves the client.
+A method is a frozen dataclass of hyper-parameters, named after the symbols of its paper, with pure functions and no
+other state. What a client sends is in its Reply; what is not there never leaves the client. A function returns the
+personal state it has changed, and mutates nothing.
+
+A method imports what it needs from here, and from `core.fields` (types of hyper-parameters), `core.steps` (local and
+server steps) and `core.tree`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import ClassVar, Literal, Self
 
 from torch import Tensor
 
 from coterie.core.data import Data, Inputs
-from coterie.core.round import Client, Round
+from coterie.core.passes import Passes, sgd_passes
+from coterie.core.round import Client, Reply, Round, Update
+from coterie.core.steps.head import around_features
+from coterie.core.steps.server import shares
 from coterie.core.task import Task
-from coterie.core.tree import Tree
-from coterie.settings import Count, Length, Rate, Size, settings
+from coterie.core.tree import Tree, shift
+from coterie.settings import settings
 
 __all__ = [
+    "Calibrates",
     "Client",
-    "Count",
     "Data",
+    "FixedBody",
+    "Inputs",
     "Labels",
-    "Length",
     "Method",
     "Passes",
-    "Rate",
+    "Prepares",
+    "Receives",
+    "Reply",
     "Round",
-    "Size",
     "Task",
     "Tree",
+    "Update",
     "settings",
+    "sgd_passes",
 ]
 
 Labels = Literal["local", "global"]
 
 
-class Passes(NamedTuple):
-    """What one local update costs a client, in passes over a batch; Task.flops turns it into operations."""
-
-    batch: int
-    body_forwards: int
-    body_backwards: int
-    head_steps: int
-    frozen_head: int = 0
-    """Passes each way through a head that is not trained."""
-    head_forwards: int = 0
-    feature_products: int = 0
-    """Of all features with one vector, where the head is linear."""
-    whole_forwards: int = 0
-    """Passes forward through all, over all of the client's examples whatever the batch."""
-    hessian_products: int = 0
-    """Of the Hessian over all parameters with a vector: each a pass forward through all, and two backward."""
-
-
 class Method(ABC):
+    """A federated method. A subclass defines `local_update` and `adapt`; the rest behaves like FedAvg by default."""
+
     labels: ClassVar[Labels] = "global"
-    """The default label space: "local" re-indexes each client's own classes, "global" is the union of all."""
-    fixed_body: ClassVar[bool] = False
-    """Whether the body is the same for all clients during a round, so that the cohort can pass through it at once."""
+    """Default label space: "local" numbers each client's own classes, "global" the union of all classes."""
+    sends: ClassVar[Literal["move", "gradient"]] = "move"
+    """What `Reply.tensors` holds: how far the client moved the shared model, or a gradient at the model it received."""
     everyone: ClassVar[bool] = False
-    """Whether it means anything only if every client takes part in every round."""
-
-    def init_shared(self, task: Task) -> Tree:
-        """What the server sends in the first round."""
-        return task.shared_model()
-
-    def init_memory(self, task: Task, shared: Tree) -> Tree:
-        """What the server keeps between rounds."""
-        return {}
-
-    def init_personal(self, task: Task, client: Client) -> Tree:
-        """What a client starts from, whenever it is first visited: a function of the initial model only."""
-        return task.personal_buffers()
-
-    def settle(self, task: Task, personal: Tree, data: Data) -> Tree:
-        """What a client makes of its initial personal state and its training data, once, before its first visit."""
-        return personal
-
-    def tuned(self, task: Task, clients: Iterable[Data]) -> "Method":
-        """The method with whatever numbers theory asks of all clients' data; once, before the first round."""
-        return self
+    """Whether every client must take part in every round."""
+    gradients_per_step: ClassVar[int | None] = None
+    """Cost of a local step, in gradients over all parameters. None: `passes` declares it, or operations are counted."""
 
     @abstractmethod
-    def plan(self, rnd: Round) -> Round:
-        """The server fixes and announces the round's local steps."""
-
-    @abstractmethod
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        """A client's work: (message, personal). A scalar `loss` in the message is the training loss it saw."""
-
-    def on_features(
-        self, task: Task, personal: Tree, features: Tensor, data: Data, rnd: Round
-    ) -> tuple[Tensor, Tree, Tree]:
-        """With a fixed body, all that `local_update` does between one pass through it forward and one backward:
-        (gradient over the features, whatever else is in the message, personal)."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def passes(self, size: int, rnd: Round) -> Passes:
-        """The cost of `local_update` for a client with so many examples. The contract suite recounts it."""
-
-    @abstractmethod
-    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        """w_i: the coefficients of the sum over the cohort."""
-
-    @abstractmethod
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        """The server's work on update = sum_i w_i message_i, with sum_i w_i as `weight`: (shared, memory)."""
-
-    def emphasis(self) -> float | None:
-        """What fast personalization counts against initial success, in the first round, where theory knows it."""
-        return None
-
-    def remarks(self, update: Tree, rnd: Round) -> list[str]:
-        """What whoever watches should be told of this round's aggregate."""
-        return []
-
-    def receive(self, task: Task, shared: Tree, personal: Tree, rnd: Round) -> Tree:
-        """What a client of the cohort does with the new broadcast."""
-        return personal
-
-    def local_shared(self, shared: Tree, message: Tree) -> Tree:
-        """The shared part as a client holds it right after its local update: unmoved, unless the method moves it."""
-        return shared
-
-    def personal_params(self, task: Task, shared: Tree, personal: Tree) -> Tree:
-        """The client's model."""
-        return {**shared, **personal}
-
-    def predict(self, task: Task, shared: Tree, personal: Tree, x: Inputs) -> Tensor:
-        return task.outputs(self.personal_params(task, shared, personal), x)
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+        """Do one client's work in a round."""
 
     @abstractmethod
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        """Personal state made from a little local work alone: for a new user, or to refresh one before use.
+        """Return the personal state after `steps` local steps (or Epochs), without sending anything.
 
-        `steps` may be Epochs."""
+        It serves new users, and refreshes the model of an existing user before use.
+        """
+
+    # -- initial values
+
+    def init_shared(self, task: Task) -> Tree:
+        """Return what the server sends in the first round. Default: the whole initial model."""
+        return task.shared_model()
+
+    def init_memory(self, task: Task, shared: Tree) -> Tree:
+        """Return what the server keeps between rounds. Default: nothing."""
+        return {}
+
+    def init_personal(self, task: Task, client: Client) -> Tree:
+        """Return the personal state of a client before its first round. Default: its local buffers."""
+        return task.personal_buffers()
+
+    # -- the server's side of a round
+
+    def plan(self, rnd: Round) -> Round:
+        """Fix the number of local steps of a round. Default: the field `tau`, or one step."""
+        return rnd.announce(steps=getattr(self, "tau", 1))
+
+    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
+        """Return w_i, the coefficients of the sum over the cohort. Default: a mean, weighted by the field `users`."""
+        return shares(getattr(self, "users", "sizes"), sizes)
+
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
+        """Return the new (shared, memory). Default: move the shared model by the aggregated displacement."""
+        return shift(shared, update.tensors), memory
+
+    def notes(self, update: Update, rnd: Round) -> dict[str, float | str]:
+        """Return what to record about a round: numbers, or warnings as text that are also shown. Default: nothing."""
+        return {}
+
+    # -- the client's model
+
+    def personal_params(self, task: Task, shared: Tree, personal: Tree) -> Tree:
+        """Return the parameters of the client's model. Default: the overlay of personal on shared."""
+        return {**shared, **personal}
+
+    def predict(self, task: Task, shared: Tree, personal: Tree, x: Inputs) -> Tensor:
+        """Return the outputs of the client's model."""
+        return task.outputs(self.personal_params(task, shared, personal), x)
+
+    # -- cost
+
+    def passes(self, size: int, rnd: Round) -> Passes | None:
+        """Return the cost of `local_update` for a client with `size` examples; None to have its operations counted."""
+        if self.gradients_per_step is None:
+            return None
+        return sgd_passes(size, rnd.steps, getattr(self, "batch_size", 0), each=self.gradients_per_step)
+
+
+class FixedBody(Method):
+    """A method whose body stays fixed during a round, so that a whole cohort can pass through it at once.
+
+    The engine `fused` needs this capability.
+    """
+
+    sends = "gradient"
+
+    @abstractmethod
+    def on_features(
+        self, task: Task, personal: Tree, features: Tensor, data: Data, rnd: Round
+    ) -> tuple[Tensor, Tree, Tree]:
+        """Do everything that happens between the forward and the backward pass through the body.
+
+        Returns (gradient over the features, numbers for the server, new values of the personal state).
+        """
+
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+        """Pass through the body forward, call `on_features`, and pass backward. The reply holds the body's gradient."""
+        return around_features(
+            task, shared, personal, data, lambda features: self.on_features(task, personal, features, data, rnd)
+        )
+
+
+class Prepares(Method):
+    """A method whose clients prepare once, before their first round."""
+
+    @abstractmethod
+    def prepare(self, task: Task, personal: Tree, data: Data) -> Tree:
+        """Return the personal state after preparation on the client's training data, such as a local optimum."""
+
+
+class Calibrates(Method):
+    """A method with hyper-parameters that theory computes from numbers of all clients."""
+
+    @property
+    @abstractmethod
+    def is_calibrated(self) -> bool:
+        """Whether all hyper-parameters are numbers, so that nothing has to be asked of the clients."""
+
+    @abstractmethod
+    def measure(self, task: Task, data: Data) -> dict[str, float]:
+        """Return the numbers that one client computes from its training data and announces to the server."""
+
+    @abstractmethod
+    def calibrate(self, measured: Mapping[str, Mapping[str, float]]) -> Self:
+        """Return the method with its hyper-parameters filled in, from the numbers of each client by name."""
+
+
+class Receives(Method):
+    """A method whose clients act on the new broadcast at the end of a round."""
+
+    @abstractmethod
+    def receive(self, task: Task, shared: Tree, personal: Tree, rnd: Round) -> Tree:
+        """Return the personal state of a client of the cohort once the new shared model has arrived."""

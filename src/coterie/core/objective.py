@@ -1,6 +1,7 @@
-"""What is asked of a model, and what its answers are worth: a class, a class at each position of a sequence, a number.
+"""What a model predicts, with its loss and its score: a class, a class at each position of a sequence, or a number.
 
-Shapes: N examples with one answer each, or with one at each of T positions: A answers in all, of K outputs each.
+Shapes: N examples with one answer each, or with one answer at each of T positions. In total there are A answers with K
+outputs each.
 """
 
 from abc import ABC, abstractmethod
@@ -16,45 +17,47 @@ from coterie.core.tree import Tree
 
 
 class Objective(ABC):
+    """A kind of prediction, with its loss and its score."""
+
     score: ClassVar[str]
-    """What the score is called; 1 is the best there is."""
+    """Name of the score. The best value is 1."""
     answers: ClassVar[torch.dtype | None]
-    """Of y; None is that of the model's parameters."""
+    """Type of the targets y; None means the type of the model's parameters."""
 
     def counted(self, y: Tensor, mask: Tensor) -> Tensor:
-        """Which answers count: those of the examples that are no padding. As y."""
+        """Return which answers count, in the shape of y. Padding does not count."""
         return mask.reshape(*mask.shape, *[1] * (y.ndim - mask.ndim)).expand(y.shape)
 
     def mean_loss(self, outputs: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        """Over all answers that count."""
+        """Return the mean loss over all answers that count."""
         counted = self.counted(y, mask)
         each = self.losses(outputs.flatten(0, -2), y.flatten()).reshape(y.shape)
         return torch.where(counted, each, 0).sum() / counted.sum()
 
     @abstractmethod
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """(A, K), (A,) to (A,)"""
+        """Return the loss (A,) of each answer, from outputs (A, K) and targets (A,)."""
 
     @abstractmethod
     def slope(self, y: Tensor, share: Tensor, num_outputs: int) -> Callable[[Tensor], Tensor]:
-        """The gradient of Σ share · loss over the outputs, (K, A) to (K, A), as a function of them."""
+        """Return the gradient of Σ share · loss over the outputs as a function of them, (K, A) to (K, A)."""
 
     @abstractmethod
     def curvature(self, num_outputs: int) -> float:
-        """The largest eigenvalue that the Hessian of one answer's loss over the outputs can have."""
+        """Return the largest possible eigenvalue of the Hessian of one answer's loss over the outputs."""
 
     def least_curvature(self) -> float:
-        """The smallest: 0, unless the loss is strongly convex in the outputs."""
+        """Return the smallest possible eigenvalue: 0, unless the loss is strongly convex in the outputs."""
         return 0.0
 
     @abstractmethod
     def scores(self, outputs: Tensor, y: Tensor, mask: Tensor, classes: Tensor) -> Tree:
-        """How many answers there are, what they are worth, and what they were if only `classes` could be chosen."""
+        """Count all answers (`examples`), right answers (`right`), and those right among `classes` (`restricted`)."""
 
 
 @dataclass(frozen=True)
 class Classification(Objective):
-    """Cross-entropy, and the share of right answers. Where y is negative there is nothing to answer."""
+    """Cross-entropy, and the share of right answers. A negative y asks for no answer."""
 
     score = "accuracy"
     answers = torch.int64
@@ -70,7 +73,7 @@ class Classification(Objective):
         return lambda outputs: outputs.softmax(0) * share - labels
 
     def curvature(self, num_outputs: int) -> float:
-        return 0.5 if num_outputs > 1 else 0.0  # of diag(p) - ppᵀ: where two classes have one half each
+        return 0.5 if num_outputs > 1 else 0.0  # of diag(p) - ppᵀ, reached if two classes have probability 1/2 each
 
     def scores(self, outputs: Tensor, y: Tensor, mask: Tensor, classes: Tensor) -> Tree:
         counted = self.counted(y, mask)
@@ -81,12 +84,12 @@ class Classification(Objective):
 
 @dataclass(frozen=True)
 class Regression(Objective):
-    """Mean squared error, and R²: one minus that error in units of the variance of the training targets."""
+    """Mean squared error, and R²: one minus that error divided by the variance of the training targets."""
 
     score = "R²"
     answers = None
     variance: float = 1.0
-    """Of the training targets of all clients: one scale for everyone, and a client that is all alike has one too."""
+    """Variance of the training targets of all clients. One scale for all also serves a client with constant targets."""
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         return (outputs[:, 0] - y) ** 2

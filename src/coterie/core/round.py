@@ -1,36 +1,67 @@
-"""What the server announces, and what it knows of a client."""
+"""What crosses the network in one round: an announcement goes down, replies come up."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from torch import Tensor
+
+from coterie.core.tree import Tree
 from coterie.settings import length
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round as announced by the server to its cohort."""
+    """One round, as the server announces it to the cohort."""
 
     index: int
-    """1, 2, ..."""
+    """Number of the round: 1, 2, ..."""
     num_clients: int
-    """I: all clients that may take part."""
+    """I: number of clients that may take part."""
     num_examples: int
-    """N: the training examples of all of them together."""
+    """N: number of training examples of these clients together."""
     cohort_size: float
-    """r: the *expected* size of the cohort given how it is drawn, so that a client takes part with probability r/I."""
+    """r: *expected* size of the cohort, so that a client takes part with probability r/I."""
     seed: int
+    """Seed of the run."""
     steps: int = 1
-    """Local steps, or Epochs of them; set by the method's `plan`."""
+    """Number of local steps, or Epochs. The method sets it in `plan`."""
 
     def announce(self, *, steps: int | str) -> "Round":
+        """Return the round with its number of local steps."""
         return replace(self, steps=length(steps))
 
 
 @dataclass(frozen=True)
 class Client:
-    """A client as its method sees it when it is first visited."""
+    """A client, as a method sees it when it creates the client's personal state."""
 
     id: str
+    """Name of the client."""
     num_outputs: int
-    """K_i: the size of a head over the client's label space."""
+    """K_i: number of outputs of a head for the client's labels."""
     seed: int
-    """The client's own stream for drawing its initial personal state."""
+    """Seed of the client's own stream, for drawing its initial personal state."""
+
+
+class Reply(NamedTuple):
+    """The result of a client's local update. Only `tensors` and `numbers` leave the client."""
+
+    tensors: Tree
+    """Tensors for the server, named like those of the shared model."""
+    numbers: Tree
+    """Single numbers for the server, such as the training loss `loss`."""
+    personal: Tree
+    """The client's new personal state, which stays on the client."""
+
+
+class Update(NamedTuple):
+    """The aggregated replies of a cohort: sum_i w_i reply_i."""
+
+    tensors: Tree
+    numbers: Tree
+    weight: Tensor
+    """Sum of the weights w_i of the clients that replied."""
+
+    def mean(self, name: str) -> Tensor:
+        """Return the weighted mean of a number over the cohort."""
+        return self.numbers[name] / self.weight

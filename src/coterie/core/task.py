@@ -1,45 +1,41 @@
-"""A task is a model and a loss as pure functions of a Tree, split where the body ends and the head begins.
+"""A task: a model and its loss as pure functions of a tree, split where the body ends and the head begins.
 
-Shapes: N examples, M features, K outputs. Where a model answers at each of T positions, its features are (N, T, M) and
-its outputs (N, T, K).
+Shapes: N examples, M features, K outputs. If a model answers at each of T positions, its features are (N, T, M) and its
+outputs (N, T, K).
 """
 
 import copy
-import warnings
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vjp, vmap
+from torch.func import functional_call, grad, vjp
 
-from coterie.core.counting import CountBytes
 from coterie.core.data import Data, Graph, Inputs
-from coterie.core.flops import Flops, count_flops, count_hessian_product
-from coterie.core.heads import HeadInit as HeadInit
-from coterie.core.heads import Heads, cut, last_linear
+from coterie.core.heads import HeadInit, Heads, cut, last_linear
 from coterie.core.objective import Classification, Objective
-from coterie.core.tree import Tree, pick, stack
+from coterie.core.tree import Tree, pick
 from coterie.errors import UserError
 from coterie.streams import torch_seeded
 
 BufferPolicy = Literal["average", "local"]
-
-
-_NOTHING = "\0"
-"""No parameter's name begins so."""
-
 Pullback = Callable[[Tensor], tuple[Tree]]
 
 
 class Task:
-    """`model` ends in the submodule called `head`; an empty name means that the whole model is body.
+    """A model and its loss, as pure functions.
 
-    `buffers` says what becomes of BatchNorm statistics and the like: "average" sends them with the shared part,
-    "local" keeps them with the personal part. Parameters with requires_grad=False are constants of the task.
-    `head_init` says how personal heads are drawn: as PyTorch draws their layers, uniformly from [0, 1), or with
-    orthonormal rows and no bias. `example` is one of the inputs, or one node where inputs are graphs.
+    Args:
+        model: the network. Parameters with requires_grad=False are constants of the task.
+        head: name of the submodule that the model ends in. An empty name means that the whole model is body.
+        example: one input, or one node if inputs are graphs. Only its shape and type matter.
+        buffers: what happens to BatchNorm statistics and other buffers: "average" sends them with the shared model,
+            "local" keeps them in the personal state.
+        head_init: how personal heads are drawn: as PyTorch draws their layers, uniformly from [0, 1), or with
+            orthonormal rows and no bias.
+        objective: what is predicted, with its loss and score.
+        is_graph: whether inputs are graphs.
     """
 
     def __init__(
@@ -53,12 +49,13 @@ class Task:
         is_graph: bool = False,
     ) -> None:
         model = copy.deepcopy(model)
+        own_buffers = dict(model.named_buffers())
         self.initial: Tree = {
             name: value.detach().clone()
-            for name, value in [*model.named_parameters(), *model.named_buffers()]
-            if value.requires_grad or name in dict(model.named_buffers())
+            for name, value in [*model.named_parameters(), *own_buffers.items()]
+            if value.requires_grad or name in own_buffers
         }
-        self._prefix = f"{head}." if head else _NOTHING
+        self._head_name = head
         self._body, self._head = cut(model, head)
         self._eval_body, self._eval_head = copy.deepcopy(self._body).eval(), copy.deepcopy(self._head).eval()
         self._body.train()
@@ -66,67 +63,82 @@ class Task:
         self._last = last_linear(self._head, head)
 
         names = [name for name, _ in model.named_parameters() if name in self.initial]
-        self.body = tuple(name for name in names if not name.startswith(self._prefix))
-        self.head = tuple(name for name in names if name.startswith(self._prefix))
-        self.buffers = tuple(name for name, _ in model.named_buffers())
-        norms = [name for name, part in model.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
-        self.norm = tuple(name for name in self.initial if name.rpartition(".")[0] in norms)  # buffers and all
+        self.body = tuple(name for name in names if not self._is_of_head(name))
+        """Names of the body's parameters."""
+        self.head = tuple(name for name in names if self._is_of_head(name))
+        """Names of the head's parameters."""
+        self.params = self.body + self.head
+        """Names of all parameters."""
+        self.buffers = tuple(own_buffers)
+        """Names of all buffers."""
         self.local_buffers = self.buffers if buffers == "local" else ()
-        self._heads = Heads(self._head, self._prefix, head_init)
-        self._example = example[:1].clone()  # not the pool that it is a row of
+        """Names of the buffers that stay with the client."""
+        norms = [name for name, part in model.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+        self.norm = tuple(name for name in self.initial if name.rpartition(".")[0] in norms)
+        """Names of the parameters and buffers of BatchNorm layers."""
+        self._heads = Heads(self._head, f"{head}." if head else "", head_init)
+        self._example = example[:1].clone()  # a copy, not a view of the data it is a row of
         self.objective = objective
         self.is_graph = is_graph
         self._check_cut(model.eval(), head)
         self.head_is_linear = isinstance(self._head, nn.Linear)
         self.mixes_examples = False
         self.is_random = self._is_random()
+        """Whether a training pass draws random numbers, as dropout does."""
         self.mixes_examples = self._mixes_examples()
+        """Whether an example's outputs in training depend on its batch, as with BatchNorm. Then padding does harm."""
 
     # -- initial values
 
     def shared_model(self) -> Tree:
-        """All of the initial model but the buffers that stay with the client."""
+        """Return the initial model, without the buffers that stay with the client."""
         return {name: value for name, value in self.initial.items() if name not in self.local_buffers}
 
     def shared_body(self) -> Tree:
-        """The same without the head: theta."""
-        return {name: value for name, value in self.shared_model().items() if not name.startswith(self._prefix)}
+        """Return the initial body θ, without the buffers that stay with the client."""
+        return {name: value for name, value in self.shared_model().items() if not self._is_of_head(name)}
 
     def personal_buffers(self) -> Tree:
+        """Return the initial values of the buffers that stay with the client."""
         return pick(self.initial, self.local_buffers)
 
     def new_head(self, num_outputs: int, seed: int) -> Tree:
-        """A freshly drawn head with so many outputs: W_i."""
+        """Draw a head W_i with this number of outputs."""
         if self._last is None:
             raise UserError(
-                "this model has no head, and the method needs one: coterie.train(..., head=...) names that of an "
-                "nn.Module, and the models that a recipe names all have one"
+                "the method needs a model with a head, and this model has none: name the head of your nn.Module with "
+                "coterie.train(..., head=...), or use a model from `coterie models`"
             )
         return pick(self._heads.draw(num_outputs, seed), self.head)
 
     # -- the model
 
     def outputs(self, params: Tree, x: Inputs) -> Tensor:
-        """The model as it is used: BatchNorm and dropout in evaluation mode. (N, K)"""
+        """Return the outputs (N, K) of the model as it is used, with BatchNorm and dropout in evaluation mode."""
         features: Tensor = functional_call(self._eval_body, self._of_body(params), (x,))
         outputs: Tensor = functional_call(self._eval_head, self._of_head(params), (features,))
         return outputs
 
+    def training_outputs(self, params: Tree, x: Inputs) -> tuple[Tensor, Tree]:
+        """Return the outputs (N, K) in training mode, and the buffers as the pass leaves them."""
+        features, buffers = self._features(params, x)
+        outputs: Tensor = functional_call(self._head, self._of_head(params), (features,))
+        return outputs, buffers
+
     def loss(self, params: Tree, data: Data) -> tuple[Tensor, Tree]:
-        """The training loss over the client's examples, and the buffers as the pass leaves them."""
-        features, buffers = self._features(params, data.x)
-        return self.head_loss(params, features, data), buffers
+        """Return the mean training loss over the examples, and the buffers as the pass leaves them."""
+        outputs, buffers = self.training_outputs(params, data.x)
+        return self.mean_loss(outputs, data), buffers
 
     def losses(self, params: Tree, data: Data) -> tuple[Tensor, Tree]:
-        """The same for each example, as the sum over its positions. (N,)"""
-        features, buffers = self._features(params, data.x)
-        outputs: Tensor = functional_call(self._head, self._of_head(params), (features,))
+        """Return the training loss (N,) of each example, summed over its positions, and the buffers."""
+        outputs, buffers = self.training_outputs(params, data.x)
         each = self.objective.losses(outputs.flatten(0, -2), data.y.flatten()).reshape(data.y.shape)
         counted = self.objective.counted(data.y, data.mask)
         return torch.where(counted, each, 0).reshape(len(data.y), -1).sum(1), buffers
 
     def hessian_product(self, params: Tree, data: Data, over: Sequence[str], v: Tree) -> Tree:
-        """The Hessian of the loss over the parameters named, times v, exactly."""
+        """Return the exact product of the loss's Hessian over the named parameters with v."""
 
         def along(w: Tree) -> Tensor:
             g = grad(lambda w: self.loss({**params, **w}, data)[0])(w)
@@ -136,138 +148,100 @@ class Task:
         return product
 
     def body_vjp(self, params: Tree, x: Inputs) -> tuple[Tensor, Pullback, Tree]:
-        """One pass through the body: features (N, M), the map from their gradient to theta's, and the buffers."""
+        """Pass through the body once. Returns (features (N, M), map from their gradient to θ's, buffers)."""
         theta = pick(params, self.body)
         return vjp(lambda theta: self._features({**params, **theta}, x), theta, has_aux=True)  # type: ignore[return-value]
 
     def head_loss(self, params: Tree, features: Tensor, data: Data) -> Tensor:
-        """The training loss as a function of the head and of given features."""
+        """Return the training loss as a function of the head and of given features."""
         return self.mean_loss(functional_call(self._head, self._of_head(params), (features,)), data)
 
     def mean_loss(self, outputs: Tensor, data: Data) -> Tensor:
+        """Return the mean loss of given outputs over the examples."""
         return self.objective.mean_loss(outputs, data.y, data.mask)
 
     def module(self, params: Tree) -> nn.Module:
-        """The model with these parameters, as a plain module in evaluation mode."""
+        """Return the model with these parameters, as a plain module in evaluation mode."""
         module = copy.deepcopy(self._eval_body)
         if self._last is not None:
-            outputs = params[self._prefix + f"{self._last}.weight".lstrip(".")].shape[0]
-            module.set_submodule(self._prefix.removesuffix("."), copy.deepcopy(self._heads.sized(outputs)).eval())
-        module.load_state_dict(pick(params, self.body + self.head + self.buffers), strict=False)
+            outputs = params[f"{self._head_name}.{self._last}.weight".replace("..", ".")].shape[0]
+            module.set_submodule(self._head_name, copy.deepcopy(self._heads.sized(outputs)).eval())
+        module.load_state_dict(pick(params, self.params + self.buffers), strict=False)
         return module
 
-    # -- what an engine must know of it
+    def modules(self) -> list[nn.Module]:
+        """Return all layers of the body."""
+        return list(self._body.modules())
 
-    def _is_random(self) -> bool:
-        """Whether a training pass draws numbers, as dropout does."""
-        one, other = (self._probe(self._batch(2), seed) for seed in (0, 1))
-        return not torch.equal(one, other)
+    # -- examples of the task's own, to find out what the model does
 
-    def _mixes_examples(self) -> bool:
-        """Whether an example's outputs in training depend on its batch, as with BatchNorm: then padding does harm."""
-        unlike = (self._example == 0).to(self._example.dtype)
-        one, other = (self._probe(self._batch(1, second)) for second in (self._example, unlike))
-        return not torch.equal(one, other)
-
-    @cached_property
-    def runs_batched(self) -> bool:
-        """Whether torch.func.vmap can do it for two clients at once: a step of training, and an evaluation."""
-        params, data = self._costed(self.num_outputs)
-
-        def both(params: Tree, data: Data) -> tuple[Tree, Tensor]:
-            trained = pick(params, self.body + self.head)
-            g, _ = grad(lambda w: self.loss({**params, **w}, data), has_aux=True)(trained)
-            return g, self.outputs(params, data.x)
-
-        try:
-            with torch_seeded(0), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that it is slow
-                vmap(both)(stack([params, params]), Data(*(torch.stack([part, part]) for part in data)))
-        except RuntimeError:
-            return False
-        return True
-
-    @cached_property
-    def has_convolutions(self) -> bool:
-        return any(isinstance(part, nn.modules.conv._ConvNd) for part in self._body.modules())
-
-    @cached_property
-    def example_bytes(self) -> int:
-        """What one example occupies while it passes through the model: itself, and all that is made of it."""
-        counts: list[int] = []
-        for size in (2, 4):
-            with CountBytes() as counted:
-                self._probe(self._batch(size))
-            counts.append(counted.total)
-        return (counts[1] - counts[0]) // 2
-
-    # -- its cost
-
-    @lru_cache(maxsize=1024)  # noqa: B019 - a task lives as long as its run
-    def flops(self, num_outputs: int) -> Flops:
-        """Of one example, with a head of this size."""
-        return count_flops(self, *self._costed(num_outputs))
-
-    @lru_cache(maxsize=1024)  # noqa: B019
-    def hessian_flops(self, num_outputs: int) -> float:
-        """The same of `hessian_product` over all parameters, which not every model has."""
-        return count_hessian_product(self, *self._costed(num_outputs))
-
-    def _costed(self, num_outputs: int) -> tuple[Tree, Data]:
-        head = self.new_head(num_outputs, 0) if self._last is not None else {}
-        x, yes = self._batch(2), torch.ones(2, dtype=torch.bool, device=self._example.device)
-        of_one = self._probe(x)
-        y = of_one.new_zeros(2, *of_one.shape[:-1], dtype=self.objective.answers or of_one.dtype)
-        return {**self.initial, **head}, Data(x, y, yes, yes, y.new_zeros(()))
-
-    def _batch(self, size: int, *others: Tensor) -> Inputs:
-        """The example so many times, and others; as a graph, nodes in a ring."""
+    def sample(self, size: int, *others: Tensor) -> Inputs:
+        """Return a batch that repeats the example and ends in `others`. A graph is a ring of such nodes."""
         x = torch.cat([self._example] * size + [*others])
         if not self.is_graph:
             return x
         here = torch.arange(len(x), device=x.device)
         return Graph(x, torch.stack([torch.cat([here, here.roll(1)]), torch.cat([here.roll(1), here])]))
 
-    def _probe(self, x: Inputs, seed: int = 0) -> Tensor:
-        """The training pass of the initial model: what comes out for the first example."""
+    def first_output(self, x: Inputs, seed: int = 0) -> Tensor:
+        """Return the initial model's training output for the first example of a batch."""
         with torch.no_grad(), torch_seeded(seed):
-            features, _ = self._features(self.initial, x)
-            outputs: Tensor = functional_call(self._head, self._of_head(self.initial), (features,))
+            outputs, _ = self.training_outputs(self.initial, x)
         return outputs[0]
+
+    def _is_random(self) -> bool:
+        one, other = (self.first_output(self.sample(2), seed) for seed in (0, 1))
+        return not torch.equal(one, other)
+
+    def _mixes_examples(self) -> bool:
+        unlike = (self._example == 0).to(self._example.dtype)
+        one, other = (self.first_output(self.sample(1, second)) for second in (self._example, unlike))
+        return not torch.equal(one, other)
 
     def _features(self, params: Tree, x: Inputs) -> tuple[Tensor, Tree]:
         buffers = {name: params[name].clone() for name in self.buffers}  # a module updates its buffers in place
-        # BatchNorm refuses a single example; twice the same has its mean, and no variance either.
+        # BatchNorm refuses a single example. The same example twice has its mean, and no variance either.
         alone = self.mixes_examples and isinstance(x, Tensor) and len(x) == 1
         given = torch.cat([x, x]) if alone else x
         features: Tensor = functional_call(self._body, self._of_body({**params, **buffers}), (given,))
         return features[:1] if alone else features, buffers
 
+    def _is_of_head(self, name: str) -> bool:
+        return bool(self._head_name) and name.startswith(f"{self._head_name}.")
+
     def _of_body(self, params: Tree) -> Tree:
         return pick(params, self.body + self.buffers)
 
     def _of_head(self, params: Tree) -> Tree:
-        return {name.removeprefix(self._prefix): params[name] for name in self.head}
+        return {name[len(self._head_name) + 1 :]: params[name] for name in self.head}
 
     def _check_cut(self, model: nn.Module, head: str) -> None:
         try:
             with torch.no_grad():
-                outputs = model(self._batch(1))
+                outputs = model(self.sample(1))
         except (AttributeError, IndexError, RuntimeError, TypeError) as error:
             shape = "x".join(map(str, self._example.shape[1:]))
             kind = "graphs with nodes" if self.is_graph else "inputs"
             embeds = any(isinstance(part, nn.Embedding) for part in model.modules())
-            tokens = "; if these are tokens, say tokens=True" if embeds and self._example.is_floating_point() else ""
+            tokens = (
+                "; if the inputs are tokens, set tokens=True" if embeds and self._example.is_floating_point() else ""
+            )
             raise UserError(
                 f"the model does not take {kind} of shape {shape} and type {self._example.dtype}: {error}{tokens}"
             ) from None
         if not isinstance(outputs, Tensor) or outputs.ndim < 2:
-            what = f"one {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
+            what = (
+                f"one of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
+            )
             raise UserError(
-                f"the model must return one tensor (N, ..., outputs), not {what}; wrap it in a module that does"
+                "the model must return one tensor of shape (N, ..., outputs), not "
+                f"{shape or type(outputs).__name__}; wrap it in a module that does"
             )
         self.num_outputs: int = outputs.shape[-1]
-        with torch.no_grad():  # an LSTM rounds otherwise with a tape
-            same = torch.equal(outputs, self.outputs(self.initial, self._batch(1)))
+        """Number of outputs of the initial model."""
+        with torch.no_grad():  # an LSTM rounds differently while autograd records
+            same = torch.equal(outputs, self.outputs(self.initial, self.sample(1)))
         if not same:
-            raise UserError(f"the model's output is not its head {head!r} applied to the rest; name its last layer")
+            raise UserError(
+                f"the model's output is not its head {head!r} applied to the rest; name the last layer as the head"
+            )

@@ -1,11 +1,17 @@
-"""Everything that is learned is a flat dict of tensors, and every tensor is of one of four kinds.
+"""Trees: flat dicts of tensors, which hold everything that is learned.
 
-|        | travels              | stays                                          |
-|--------|----------------------|------------------------------------------------|
-| server | `shared` (broadcast) | `memory` (of the server's optimizer)           |
-| client | `message` (reply)    | `personal` (head, buffers, control variate...) |
+Every tensor is of one of four kinds:
+
+|        | travels              | stays                                                     |
+|--------|----------------------|-----------------------------------------------------------|
+| server | `shared` (broadcast) | `memory` (the state of the server's optimizer)            |
+| client | `message` (reply)    | `personal` (head, buffers, control variate, ...)          |
 
 A client's model is the overlay `{**shared, **personal}`: personal wins by name.
+
+The parameters and buffers of a model keep the names that PyTorch gives them. Everything else that a method stores in a
+tree has a name that begins with a dot, such as `.visited` or, for a whole tree, `under("h", tree)`. PyTorch forbids
+empty parts in a name, so such a name never clashes with a parameter.
 """
 
 import hashlib
@@ -18,25 +24,36 @@ Tree = dict[str, Tensor]
 
 
 def pick(tree: Mapping[str, Tensor], names: Iterable[str]) -> Tree:
-    """The part of `tree` that has these names."""
+    """Return the part of `tree` with these names."""
     return {name: tree[name] for name in names}
 
 
+def under(label: str, tree: Mapping[str, Tensor]) -> Tree:
+    """Return `tree` with its names moved below `label`, where they cannot clash with the names of parameters."""
+    return {f".{label}.{name}": value for name, value in tree.items()}
+
+
+def within(label: str, tree: Mapping[str, Tensor]) -> Tree:
+    """Return the part of `tree` that was put below `label` by `under`, with its original names."""
+    prefix = f".{label}."
+    return {name.removeprefix(prefix): value for name, value in tree.items() if name.startswith(prefix)}
+
+
 def descend(tree: Tree, gradient: Mapping[str, Tensor], rate: float | Tensor) -> Tree:
-    """tree - rate * gradient, for the names in `tree`."""
+    """Return tree - rate * gradient, for the names in `tree`."""
     if isinstance(rate, Tensor):
         return {name: value - rate * gradient[name] for name, value in tree.items()}
-    return {name: torch.sub(value, gradient[name], alpha=rate) for name, value in tree.items()}  # in one sweep
+    return {name: torch.sub(value, gradient[name], alpha=rate) for name, value in tree.items()}  # one pass over memory
 
 
 def displacement(after: Mapping[str, Tensor], before: Tree) -> Tree:
-    """How far each tensor of `before` has moved."""
+    """Return after - before, for the names in `before`."""
     return {name: after[name] - value for name, value in before.items()}
 
 
 def shift(tree: Tree, by: Mapping[str, Tensor]) -> Tree:
-    """tree + by, in the tree's own types: a BatchNorm's integer counter stays an integer."""
-    return {name: _as(value, value + by[name]) for name, value in tree.items()}
+    """Return tree + by. A tensor that `by` does not name stays as it is, and every tensor keeps its own type."""
+    return {name: _as(value, value + by[name]) if name in by else value for name, value in tree.items()}
 
 
 def _as(like: Tensor, value: Tensor) -> Tensor:
@@ -44,12 +61,12 @@ def _as(like: Tensor, value: Tensor) -> Tensor:
 
 
 def stack(trees: Sequence[Tree]) -> Tree:
-    """Trees of one shape as one tree, along a leading axis."""
+    """Stack trees of one shape into one tree, along a leading axis."""
     return {name: torch.stack([tree[name] for tree in trees]) for name in trees[0]}
 
 
 def unstack(tree: Tree, size: int) -> list[Tree]:
-    """The reverse of `stack`, for so many trees."""
+    """Split a stacked tree into `size` trees: the reverse of `stack`."""
     rows: list[Tree] = [{} for _ in range(size)]
     for name, value in tree.items():
         for row, own in zip(rows, value.unbind(), strict=True):
@@ -58,7 +75,10 @@ def unstack(tree: Tree, size: int) -> list[Tree]:
 
 
 def finite_rows(tree: Mapping[str, Tensor], size: int) -> Tensor:
-    """Which of the stacked trees hold finite numbers only. (A sum is not finite if a term is not, and quick.)"""
+    """Return which of the stacked trees hold finite numbers only.
+
+    It tests sums, which is fast: a sum is not finite if one of its terms is not.
+    """
     finite = torch.ones(size, dtype=torch.bool)
     for value in tree.values():
         finite &= torch.isfinite(value.reshape(size, -1).sum(1)).cpu()
@@ -66,16 +86,17 @@ def finite_rows(tree: Mapping[str, Tensor], size: int) -> Tensor:
 
 
 def like(pattern: Tree, values: Mapping[str, Tensor]) -> Tree:
-    """The values, laid out in memory as those of the pattern, on its devices: products then round in the same way."""
+    """Copy `values` into the memory layout and onto the devices of `pattern`, so that products round the same way."""
     return {name: torch.empty_like(own).copy_(values[name]) for name, own in pattern.items()}
 
 
 def is_finite(tree: Mapping[str, Tensor]) -> bool:
+    """Return whether all numbers in the tree are finite."""
     return all(bool(torch.isfinite(value).all()) for value in tree.values())
 
 
 def digest(tree: Mapping[str, Tensor]) -> str:
-    """Tells trees apart: a sha256 of names, types, shapes and values."""
+    """Return a sha256 of the tree's names, types, shapes and values."""
     total = hashlib.sha256()
     for name, value in sorted(tree.items()):
         total.update(repr((name, value.dtype, tuple(value.shape))).encode())
@@ -84,5 +105,5 @@ def digest(tree: Mapping[str, Tensor]) -> str:
 
 
 def num_bytes(tree: Mapping[str, Tensor]) -> int:
-    """What the tree weighs on the wire."""
+    """Return the size of the tree's values in bytes, as they travel over a network."""
     return sum(value.numel() * value.element_size() for value in tree.values())

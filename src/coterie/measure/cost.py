@@ -1,12 +1,12 @@
-"""What training costs the clients, counted so that nothing but the seconds depends on the engine or the machine."""
+"""The cost of training for the clients. Only the seconds depend on the engine and the machine."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from coterie.clients.setup import Setup
-from coterie.core.method import Round
+from coterie.core.method import Method, Round
+from coterie.measure.probe import Counted, Probe
 
 
 @dataclass(frozen=True)
@@ -23,28 +23,54 @@ class Cost:
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """Return the cost as in rounds.jsonl and summary.json."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> "Cost":
+        """Read a cost. Missing numbers are 0, and unknown keys are ignored."""
+        return cls(**{field.name: tree[field.name] for field in fields(cls) if field.name in tree})
 
-def local_work(setup: Setup, cohort: Sequence[int], rnd: Round) -> Cost:
-    """The cohort's computation."""
-    flops, forwards, backwards = 0, 0, 0
-    sizes = setup.federation.sizes()[list(cohort)].tolist()
-    for (size, outputs), clients in Counter(zip(sizes, map(setup.num_outputs, cohort), strict=True)).items():
-        passes, each = setup.method.passes(size, rnd), setup.task.flops(outputs)
-        operations = passes.batch * (
-            passes.body_forwards * each.body_forward
-            + passes.body_backwards * each.body_backward
-            + passes.head_steps * each.head_step
-            + passes.frozen_head * each.frozen_head
-            + passes.head_forwards * each.head_forward
-            + passes.feature_products * each.feature_product
+
+def local_work(method: Method, probe: Probe, clients: Sequence[tuple[int, int]], rnd: Round) -> Cost:
+    """Return the cost of the cohort's local updates.
+
+    Args:
+        method: the method, which declares its cost, or else has it counted.
+        probe: measurements of the task.
+        clients: number of examples and number of outputs of each client of the cohort.
+        rnd: the round.
+    """
+    total = Cost()
+    for (size, outputs), number in Counter(clients).items():
+        each = _declared(method, probe, size, outputs, rnd) or probe.counted(method, size, outputs, rnd)
+        total += Cost(
+            flops=number * each.flops,
+            body_forwards=number * each.body_forwards,
+            body_backwards=number * each.body_backwards,
         )
-        operations += size * passes.whole_forwards * (each.body_forward + each.head_forward)
-        if passes.hessian_products:
-            operations += passes.batch * passes.hessian_products * setup.task.hessian_flops(outputs)
-        flops += clients * round(operations)
-        forwards += clients * (passes.body_forwards + passes.whole_forwards + passes.hessian_products)
-        backwards += clients * (passes.body_backwards + 2 * passes.hessian_products)
-    return Cost(flops=flops, body_forwards=forwards, body_backwards=backwards)
+    return total
+
+
+def _declared(method: Method, probe: Probe, size: int, outputs: int, rnd: Round) -> Counted | None:
+    passes = method.passes(size, rnd)
+    if passes is None:
+        return None
+    each = probe.flops(outputs)
+    operations = passes.batch * (
+        passes.body_forwards * each.body_forward
+        + passes.body_backwards * each.body_backward
+        + passes.head_steps * each.head_step
+        + passes.frozen_head * each.frozen_head
+        + passes.head_forwards * each.head_forward
+        + passes.feature_products * each.feature_product
+    )
+    operations += size * passes.whole_forwards * (each.body_forward + each.head_forward)
+    if passes.hessian_products:
+        operations += passes.batch * passes.hessian_products * probe.hessian_flops(outputs)
+    return Counted(
+        round(operations),
+        passes.body_forwards + passes.whole_forwards + passes.hessian_products,
+        passes.body_backwards + 2 * passes.hessian_products,
+    )

@@ -1,21 +1,21 @@
-"""What is measured: existing users as they are and adapted, new users before and after. Never writes to the store."""
+"""Evaluation: existing users as they are and adapted, new users before and after adaptation. It changes nothing."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.clients import client
-from coterie.clients.engine import Engine
-from coterie.clients.setup import Setup
-from coterie.core.method import Tree
-from coterie.storage.store import PersonalStore
+from coterie.clients.clients import Clients, Counts
+from coterie.core.tree import Tree
+from coterie.measure.protocols import Existing, Figures, New, Statistics
+from coterie.measure.record import Evaluated
 
 Floats = NDArray[np.float64]
 AT_ONCE = 1000
-"""Clients whose personal states are in memory together."""
+"""Number of clients whose personal states are in memory together."""
 
 
 class Scores(NamedTuple):
@@ -23,13 +23,13 @@ class Scores(NamedTuple):
 
     clients: list[int]
     accuracy: Floats
-    """The score on the client's examples, which is the share of right answers; not a number where it has none."""
+    """Score on the client's examples, such as the share of right answers; NaN if it has no examples."""
     restricted: Floats
-    """The same, choosing among the client's own classes only."""
+    """Score if only the client's own classes can be chosen."""
 
     @classmethod
     def of(cls, counts: Mapping[int, Tree]) -> "Scores":
-        """From what `client.score` counted for each client."""
+        """Compute scores from the counts of each client."""
         clients = sorted(counts)
         names = ("examples", "right", "restricted")
         columns = np.array([[float(counts[i][name]) for name in names] for i in clients]).reshape(-1, 3)
@@ -51,72 +51,63 @@ class Evaluation(NamedTuple):
 
     test: OnSplit
     validation: OnSplit | None
-    """For choosing between models, where examples were kept for that."""
+    """Scores for choosing between models, if examples were kept for that."""
     train_loss: float
-    """Objective (1): sum over the existing clients of N_i/N times the loss of the personal model as it is; not a number
-    where there are none."""
+    """Objective (1): sum over existing clients of N_i/N times the loss of the client's model as it is. NaN without any."""
 
 
 def evaluate(
-    engine: Engine,
-    setup: Setup,
-    shared: Tree,
-    store: PersonalStore,
-    adapt_steps: int,
-    existing: Sequence[int],
-    new: Sequence[int],
+    clients: Clients, shared: Tree, adapt_steps: int, existing: Sequence[int], new: Sequence[int]
 ) -> Evaluation:
-    splits = [split for split in ("test", "validation") if split in setup.federation.splits]
-    of_existing, of_new = (
-        _both(engine, setup, shared, store, adapt_steps, clients, splits) for clients in (existing, new)
-    )
-    test, *validation = (OnSplit(*of_existing[split], *of_new[split]) for split in splits)
-    return Evaluation(test, next(iter(validation), None), _train_loss(engine, setup, shared, store, existing))
+    """Evaluate existing and new clients on all splits."""
+    sizes, weighted = clients.sizes(), 0.0
+    found: dict[str, list[Counts]] = {split: [{}, {}, {}, {}] for split in clients.splits}
+    for group, who in enumerate((existing, new)):
+        for some in _parts(who):
+            scored = clients.score(shared, some, adapt_steps)
+            for split, counts in found.items():
+                counts[2 * group] |= scored.as_is[split]
+                counts[2 * group + 1] |= scored.adapted[split]
+            if who is existing:
+                weighted += sum(float(sizes[i]) * loss for i, loss in scored.train_loss.items())
+    test, *validation = (OnSplit(*map(Scores.of, counts)) for counts in found.values())
+    loss = weighted / float(sizes[list(existing)].sum()) if len(existing) else math.nan
+    return Evaluation(test, next(iter(validation), None), loss)
 
 
-def statistics(scores: Scores, sizes: Floats) -> dict[str, Any]:
-    """Over clients. `std` is the population's, `stderr` is std/sqrt(n), the bottom decile is sorted[n//10]."""
+def measured(clients: Clients, evaluation: Evaluation, participants: Scores) -> Evaluated:
+    """Turn an evaluation into statistics over clients."""
+    test, validation = _figures(clients, "test", evaluation.test), None
+    if evaluation.validation is not None:
+        validation = _figures(clients, "validation", evaluation.validation)
+    existing = replace(test.existing, participants=statistics(participants, _sizes(clients, "test", participants)))
+    loss = evaluation.train_loss if math.isfinite(evaluation.train_loss) else None
+    return Evaluated(existing, test.new, loss, validation)
+
+
+def _figures(clients: Clients, split: str, scores: OnSplit) -> Figures:
+    as_is, adapted, before, after = (statistics(each, _sizes(clients, split, each)) for each in scores)
+    return Figures(Existing(as_is, adapted), New(before, after))
+
+
+def _sizes(clients: Clients, split: str, scores: Scores) -> Floats:
+    return clients.sizes(split)[scores.clients].astype(np.float64)
+
+
+def statistics(scores: Scores, sizes: Floats) -> Statistics:
+    """Compute statistics over clients, leaving out clients without examples."""
     tested = ~np.isnan(scores.accuracy)
     accuracy, sizes = scores.accuracy[tested], sizes[tested]
     if not len(accuracy):
-        return dict.fromkeys(("mean", "weighted_mean", "std", "stderr", "bottom_decile", "restricted_mean"))
-    return {
-        "mean": float(accuracy.mean()),
-        "weighted_mean": float((accuracy * sizes).sum() / sizes.sum()),
-        "std": float(accuracy.std()),
-        "stderr": float(accuracy.std() / np.sqrt(len(accuracy))),
-        "bottom_decile": float(np.sort(accuracy)[len(accuracy) // 10]),
-        "restricted_mean": float(scores.restricted[tested].mean()),
-    }
-
-
-def _both(
-    engine: Engine,
-    setup: Setup,
-    shared: Tree,
-    store: PersonalStore,
-    steps: int,
-    clients: Sequence[int],
-    splits: Sequence[str],
-) -> dict[str, tuple[Scores, Scores]]:
-    """As they are, and adapted, on each split."""
-    plain: dict[str, dict[int, Tree]] = {split: {} for split in splits}
-    adapted: dict[str, dict[int, Tree]] = {split: {} for split in splits}
-    for some in _parts(clients):
-        personal = [store[i] for i in some]
-        refreshed = engine.adapted_scores(setup, shared, some, personal, steps, splits)
-        for split in splits:
-            plain[split] |= engine.answers(setup, client.score, shared, some, personal, split=split)
-            adapted[split] |= refreshed[split]
-    return {split: (Scores.of(plain[split]), Scores.of(adapted[split])) for split in splits}
-
-
-def _train_loss(engine: Engine, setup: Setup, shared: Tree, store: PersonalStore, clients: Sequence[int]) -> float:
-    sizes, weighted = setup.federation.sizes(), 0.0
-    for some in _parts(clients):
-        found = engine.answers(setup, client.loss, shared, some, [store[i] for i in some], split="train")
-        weighted += sum(float(sizes[i]) * float(tree["loss"]) for i, tree in found.items())
-    return weighted / float(sizes[list(clients)].sum()) if len(clients) else math.nan
+        return Statistics()
+    return Statistics(
+        mean=float(accuracy.mean()),
+        weighted_mean=float((accuracy * sizes).sum() / sizes.sum()),
+        std=float(accuracy.std()),
+        stderr=float(accuracy.std() / np.sqrt(len(accuracy))),
+        bottom_decile=float(np.sort(accuracy)[len(accuracy) // 10]),
+        restricted_mean=float(scores.restricted[tested].mean()),
+    )
 
 
 def _parts(clients: Sequence[int]) -> Iterator[Sequence[int]]:

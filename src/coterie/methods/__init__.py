@@ -1,59 +1,18 @@
-"""One file a method."""
+"""The methods, one file each. Their classes are loaded when they are first used."""
 
-from coterie.methods.centralised import Centralised
-from coterie.methods.ditto import Ditto
-from coterie.methods.fedadam import FedAdam
-from coterie.methods.fedavg import FedAvg
-from coterie.methods.fedavgm import FedAvgM
-from coterie.methods.fedbabu import FedBABU
-from coterie.methods.fedbn import FedBN
-from coterie.methods.feddecay import FedDecay
-from coterie.methods.fedem import FedEM
-from coterie.methods.fedper import FedPer
-from coterie.methods.fedprox import FedProx
-from coterie.methods.fedrecon import FedRecon
-from coterie.methods.fedrep import FedRep
-from coterie.methods.fedsgd import FedSGD
-from coterie.methods.fedyogi import FedYogi
-from coterie.methods.flix import FLIX
-from coterie.methods.fomaml import FOMAML
-from coterie.methods.gd import GD
-from coterie.methods.i_scaffnew import IScaffnew
-from coterie.methods.local import Local
-from coterie.methods.per_fedavg import PerFedAvg
-from coterie.methods.pfedme import PFedMe
-from coterie.methods.pflego import PFLEGO
-from coterie.methods.reptile import Reptile
-from coterie.methods.scafflix import Scafflix
-from coterie.methods.scaffnew import Scaffnew
-from coterie.methods.scaffold import Scaffold
+from typing import Any
 
-__all__ = [
-    "FLIX",
-    "FOMAML",
-    "GD",
-    "PFLEGO",
-    "Centralised",
-    "Ditto",
-    "FedAdam",
-    "FedAvg",
-    "FedAvgM",
-    "FedBABU",
-    "FedBN",
-    "FedDecay",
-    "FedEM",
-    "FedPer",
-    "FedProx",
-    "FedRecon",
-    "FedRep",
-    "FedSGD",
-    "FedYogi",
-    "IScaffnew",
-    "Local",
-    "PFedMe",
-    "PerFedAvg",
-    "Reptile",
-    "Scafflix",
-    "Scaffnew",
-    "Scaffold",
-]
+from coterie import registry
+
+_CLASSES = {target.partition(":")[2]: name for name, target in registry.BUILT_IN["method"].items()}
+__all__ = sorted(_CLASSES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CLASSES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return registry.load("method", _CLASSES[name])
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

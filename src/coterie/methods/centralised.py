@@ -1,4 +1,4 @@
-"""Centralised: one model on all data together, the reference for what sharing everything would give.
+"""Centralised: one model on all data together, the reference for what sharing all data would give.
 
     Server, round t:
     1.  send the model w to every client
@@ -7,50 +7,46 @@
     Client i:
     3.  send g_i = ∇ ℓ_i(w)
 
-As every client takes part, the sum in 2 is the gradient of the mean loss over the pooled examples, and a round is one
-step of gradient descent on it, as if they lay in one place. There is one step a round and no more. With BatchNorm this
-is not quite so: each client normalizes its own examples by their own statistics.
+Every client takes part, so the sum in step 2 is the gradient of the mean loss over the pooled examples. A round is one
+step of gradient descent on it, as if all data were in one place. BatchNorm makes a small difference: each client
+normalizes its own examples by their own statistics.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor
 
-from coterie.core.method import Data, Method, Passes, Rate, Round, Task, Tree, settings
-from coterie.core.steps import adam_memory, fine_tuned, gradient, server_step, sgd_passes, travelling
+from coterie.core.fields import Rate
+from coterie.core.method import Data, Method, Reply, Round, Task, Tree, Update, settings
+from coterie.core.steps import adam_memory, fine_tuned, local_gradient, server_step, travelling
 from coterie.core.tree import pick
 
 
 @settings
 class Centralised(Method):
-    """One model, one step a round on the data of all clients pooled; every client takes part in every round."""
+    """One model and one step per round on the pooled data. Every client takes part in every round."""
 
-    everyone: ClassVar[bool] = True
+    sends = "gradient"
+    everyone = True
+    gradients_per_step = 1
 
     rho: Rate = 0.003
-    """Rate of the server's step, and of the steps by which a client adapts the model to itself."""
+    """Learning rate of the server's step, and of the steps by which a client adapts the model."""
     server: Literal["sgd", "adam"] = "adam"
-    """What the server does with the gradient."""
+    """Optimizer of the server."""
 
     def init_memory(self, task: Task, shared: Tree) -> Tree:
-        return adam_memory(pick(shared, task.body + task.head)) if self.server == "adam" else {}
+        return adam_memory(pick(shared, task.params)) if self.server == "adam" else {}
 
-    def plan(self, rnd: Round) -> Round:
-        return rnd.announce(steps=1)
-
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        params = {**shared, **personal}
-        w = pick(params, task.body + task.head)
-        g, loss, buffers = gradient(lambda w: task.loss({**params, **w}, data), w)
-        return {**g, **travelling(task, shared, buffers), "loss": loss}, pick({**personal, **buffers}, personal)
-
-    def passes(self, size: int, rnd: Round) -> Passes:
-        return sgd_passes(size, 1)
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+        g, loss, buffers = local_gradient(task, {**shared, **personal}, data, task.params)
+        tensors = {**g, **travelling(task, shared, buffers)}
+        return Reply(tensors, {"loss": loss}, pick({**personal, **buffers}, personal))
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         return sizes / rnd.num_examples
 
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
         return server_step(task, shared, memory, update, self.rho)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:

@@ -16,53 +16,36 @@ With β = 0 and ρ = 1 this is FedAvg with equal clients. Buffers are averaged.
 """
 
 import torch
-from torch import Tensor
 
-from coterie.core.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.core.steps import Users, fine_tuned, local_sgd, server_move, sgd_passes, shares
-from coterie.core.tree import displacement, pick, shift
-from coterie.settings import Share
+from coterie.core.fields import BatchSize, LocalSteps, Rate, ServerRate, Share, Users
+from coterie.core.method import Data, Method, Reply, Round, Task, Tree, Update, settings
+from coterie.core.steps import fine_tuned, server_move, sgd_reply
 
 
 @settings
 class FedAvgM(Method):
-    """FedAvg whose server goes on in the direction of earlier rounds."""
+    """FedAvg with a server that keeps moving in the direction of earlier rounds."""
 
-    tau: Length = 10
-    """Local steps, or "2 epochs" of the client's examples."""
+    gradients_per_step = 1
+
+    tau: LocalSteps = 10
     eta: Rate = 0.01
-    """Rate of the local steps; the server's memory makes it as much as eta / (1 - beta)."""
-    rho: Rate = 1.0
-    """Rate of the server's step."""
+    """Learning rate of the local steps. Momentum makes it act like eta / (1 - beta)."""
+    rho: ServerRate = 1.0
     beta: Share = 0.9
-    """How long the server remembers displacements."""
+    """Momentum of the server."""
     users: Users = "equal"
-    """Whether clients count alike or by size."""
-    batch_size: Size = 0
-    """Examples a step; 0 is all of the client's."""
+    batch_size: BatchSize = 0
 
     def init_memory(self, task: Task, shared: Tree) -> Tree:
-        return {name: torch.zeros_like(shared[name]) for name in task.body + task.head}
+        return {name: torch.zeros_like(shared[name]) for name in task.params}
 
-    def plan(self, rnd: Round) -> Round:
-        return rnd.announce(steps=self.tau)
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+        return sgd_reply(task, shared, personal, data, rnd.steps, self.eta, self.batch_size)
 
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        after, loss = local_sgd(task, {**shared, **personal}, data, rnd.steps, self.eta, self.batch_size)
-        return {**displacement(after, shared), "loss": loss}, pick(after, personal)
-
-    def passes(self, size: int, rnd: Round) -> Passes:
-        return sgd_passes(size, rnd.steps, self.batch_size)
-
-    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        return shares(self.users, sizes)
-
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        m = {name: self.beta * value + update[name] for name, value in memory.items()}
-        return server_move(task, shared, {**update, **m}, self.rho), m
-
-    def local_shared(self, shared: Tree, message: Tree) -> Tree:
-        return shift(shared, message)
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
+        m = {name: self.beta * value + update.tensors[name] for name, value in memory.items()}
+        return server_move(task, shared, update, self.rho, m), m
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         return fine_tuned(task, {**shared, **personal}, data, steps, self.eta, self.batch_size)

@@ -23,52 +23,40 @@ Step 5 is `adapt`: it shows in the scores after adaptation, and the number of it
 import torch
 from torch import Tensor
 
-from coterie.core.method import Count, Data, Method, Passes, Rate, Round, Task, Tree, settings
+from coterie.core.fields import Count, Rate, Share
+from coterie.core.method import Data, Method, Passes, Reply, Round, Task, Tree, settings
 from coterie.core.steps import head_descent, local_sgd
-from coterie.core.tree import displacement, pick, shift
+from coterie.core.tree import displacement, pick
 from coterie.errors import UserError
-from coterie.settings import Share
 
 
 @settings
 class FedBABU(Method):
-    """One orthogonal head for all that is never trained: local steps on the body, then the average of the bodies."""
+    """One orthogonal head that is never trained: local steps on the body, then the average of the bodies."""
 
     tau: Count = 50
-    """Local steps on the body."""
+    """Number of local steps on the body."""
     beta: Rate = 0.007
-    """Rate of the local steps, and of fine-tuning."""
+    """Learning rate of the local steps, and of fine-tuning."""
     momentum: Share = 0.9
-    """m: of the local steps, and of fine-tuning."""
+    """m: momentum of the local steps, and of fine-tuning."""
 
     def init_shared(self, task: Task) -> Tree:
         if not task.head:
             raise UserError(
-                "this model has no head, and the method needs one: name it with coterie.train(..., head=...)"
+                "FedBABU needs a model with a head, and this model has none: name it with coterie.train(..., head=...)"
             )
         head = {name: _orthogonal(value) for name, value in pick(task.initial, task.head).items()}
         return {**task.shared_model(), **head}
 
-    def plan(self, rnd: Round) -> Round:
-        return rnd.announce(steps=self.tau)
-
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         start, momentum = {**shared, **personal}, self.momentum
         after, loss = local_sgd(task, start, data, rnd.steps, self.beta, over=task.body, momentum=momentum)
         moving = {name: value for name, value in shared.items() if name not in task.head}
-        return {**displacement(after, moving), "loss": loss}, pick(after, personal)
+        return Reply(displacement(after, moving), {"loss": loss}, pick(after, personal))
 
     def passes(self, size: int, rnd: Round) -> Passes:
         return Passes(size, rnd.steps, rnd.steps, head_steps=0, frozen_head=rnd.steps)
-
-    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        return sizes / sizes.sum()
-
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        return self.local_shared(shared, update), memory
-
-    def local_shared(self, shared: Tree, message: Tree) -> Tree:
-        return {**shared, **shift({name: value for name, value in shared.items() if name in message}, message)}
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         params = {**shared, **personal}
@@ -78,7 +66,7 @@ class FedBABU(Method):
 
 
 def _orthogonal(value: Tensor) -> Tensor:
-    """A matrix with its rows made orthonormal (its columns, where it has more rows than columns); a bias as drawn."""
+    """Make the rows of a matrix orthonormal (its columns, if it has more rows than columns). Keep a bias as drawn."""
     if value.ndim != 2:
         return value
     tall = value.shape[0] > value.shape[1]

@@ -15,27 +15,21 @@ With an empty head this is FedAvg.
 Deviation: in the paper all clients take part in each round. The cohort stands for them, as in FedAvg.
 """
 
-from typing import ClassVar
-
-from torch import Tensor
-
-from coterie.core.method import Client, Data, Labels, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.core.steps import fine_tuned, local_sgd, sgd_passes
-from coterie.core.tree import displacement, pick, shift
+from coterie.core.fields import BatchSize, LocalRate, LocalSteps
+from coterie.core.method import Client, Data, Method, Reply, Round, Task, Tree, settings
+from coterie.core.steps import fine_tuned, sgd_reply
 
 
 @settings
 class FedPer(Method):
     """Shared body, personal heads: joint local steps on both, then the size-weighted average of the bodies."""
 
-    labels: ClassVar[Labels] = "local"
+    labels = "local"
+    gradients_per_step = 1
 
-    tau: Length = 50
-    """Local steps, or "2 epochs" of the client's examples."""
-    beta: Rate = 0.007
-    """Rate of the local steps."""
-    batch_size: Size = 0
-    """Examples a step; 0 is all of the client's."""
+    tau: LocalSteps = 50
+    beta: LocalRate = 0.007
+    batch_size: BatchSize = 0
 
     def init_shared(self, task: Task) -> Tree:
         return task.shared_body()
@@ -44,25 +38,9 @@ class FedPer(Method):
         head = task.new_head(client.num_outputs, client.seed) if task.head else {}
         return {**head, **task.personal_buffers()}
 
-    def plan(self, rnd: Round) -> Round:
-        return rnd.announce(steps=self.tau)
-
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        after, loss = local_sgd(task, {**shared, **personal}, data, rnd.steps, self.beta, self.batch_size)
-        return {**displacement(after, shared), "loss": loss}, pick(after, personal)
-
-    def passes(self, size: int, rnd: Round) -> Passes:
-        return sgd_passes(size, rnd.steps, self.batch_size)
-
-    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        return sizes / sizes.sum()
-
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        return shift(shared, update), memory
-
-    def local_shared(self, shared: Tree, message: Tree) -> Tree:
-        return shift(shared, message)
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+        return sgd_reply(task, shared, personal, data, rnd.steps, self.beta, self.batch_size)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        """Step 3; the body that comes out stays with the client."""
+        """Do step 3. The body that results stays with the client."""
         return fine_tuned(task, {**shared, **personal}, data, steps, self.beta, self.batch_size)

@@ -12,53 +12,32 @@ MLSys 2020, Algorithm 2.
     4.  send w_i − w
 
 With μ = 0 this is FedAvg.
-Deviation: the paper draws clients with probability N_i / N and averages them plainly; here they are drawn alike and
-weighed by size, as in FedAvg. A client sends how far it moved, which is the same, as the weights sum to one.
+Deviation: the paper draws clients with probability N_i / N and averages them plainly; here they are drawn
+uniformly and weighted by size, as in FedAvg. A client sends how far it moved, which gives the same, as the weights sum
+to one.
 """
 
-from torch import Tensor
-
-from coterie.core.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.core.steps import Pull, local_sgd, sgd_passes
-from coterie.core.tree import displacement, pick, shift
+from coterie.core.fields import BatchSize, LocalRate, LocalSteps, Rate
+from coterie.core.method import Data, Method, Reply, Round, Task, Tree, settings
+from coterie.core.steps import Pull, fine_tuned, sgd_reply
 
 
 @settings
 class FedProx(Method):
-    """FedAvg whose local steps are pulled back to the model that was sent."""
+    """FedAvg with local steps that are pulled back to the model that was sent."""
 
-    tau: Length = 50
-    """Local steps, or "2 epochs" of the client's examples."""
-    eta: Rate = 0.007
-    """Rate of the local steps."""
+    gradients_per_step = 1
+
+    tau: LocalSteps = 50
+    eta: LocalRate = 0.007
     mu: Rate = 0.25
     """Weight of the proximal term."""
-    batch_size: Size = 0
-    """Examples a step; 0 is all of the client's."""
+    batch_size: BatchSize = 0
 
-    def plan(self, rnd: Round) -> Round:
-        return rnd.announce(steps=self.tau)
-
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        after, loss = self._descent(task, shared, personal, data, rnd.steps)
-        return {**displacement(after, shared), "loss": loss}, pick(after, personal)
-
-    def _descent(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> tuple[Tree, Tensor]:
-        start, pull = {**shared, **personal}, Pull(self.mu, shared)
-        return local_sgd(task, start, data, steps, self.eta, self.batch_size, pull=pull)
-
-    def passes(self, size: int, rnd: Round) -> Passes:
-        return sgd_passes(size, rnd.steps, self.batch_size)
-
-    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        return sizes / sizes.sum()
-
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        return shift(shared, update), memory
-
-    def local_shared(self, shared: Tree, message: Tree) -> Tree:
-        return shift(shared, message)
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+        pull = Pull(self.mu, shared)
+        return sgd_reply(task, shared, personal, data, rnd.steps, self.eta, self.batch_size, pull=pull)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        after, _ = self._descent(task, shared, personal, data, steps)
-        return after
+        pull = Pull(self.mu, shared)
+        return fine_tuned(task, {**shared, **personal}, data, steps, self.eta, self.batch_size, pull=pull)

@@ -11,48 +11,32 @@ from Decentralized Data", AISTATS 2017, section 2.
     3.  send −η ∇ ℓ_i(w)
 
 This is FedAvg with one local step, FedDecay with β = 0, and FOMAML with one step, to the last bit.
-Deviation: in the paper clients send ∇ ℓ_i(w), and the server multiplies; with a batch size, 3 is on a minibatch.
+Deviation: in the paper clients send ∇ ℓ_i(w), and the server multiplies it by η. With a batch size, step 3 uses a
+minibatch.
 """
 
-from torch import Tensor
-
-from coterie.core.method import Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.core.steps import Users, fine_tuned, local_sgd, sgd_passes, shares
-from coterie.core.tree import displacement, pick, shift
+from coterie.core.fields import BatchSize, Rate, Users
+from coterie.core.method import Data, Method, Reply, Round, Task, Tree, Update, settings
+from coterie.core.steps import fine_tuned, sgd_reply
 
 
 @settings
 class FedSGD(Method):
-    """One model for all, one gradient of each client a round."""
+    """One model for all clients, and one gradient from each client of the cohort per round."""
+
+    gradients_per_step = 1
 
     eta: Rate = 0.1
-    """Rate of the step, and of the steps by which a client adapts the model to itself."""
+    """Learning rate of the step, and of the steps by which a client adapts the model."""
     users: Users = "sizes"
-    """Whether clients count alike or by size."""
-    batch_size: Size = 0
-    """Examples a step; 0 is all of the client's."""
+    batch_size: BatchSize = 0
 
-    def plan(self, rnd: Round) -> Round:
-        return rnd.announce(steps=1)
-
-    def emphasis(self) -> float:
-        return 0.0
-
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        after, loss = local_sgd(task, {**shared, **personal}, data, 1, self.eta, self.batch_size)
-        return {**displacement(after, shared), "loss": loss}, pick(after, personal)
-
-    def passes(self, size: int, rnd: Round) -> Passes:
-        return sgd_passes(size, 1, self.batch_size)
-
-    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        return shares(self.users, sizes)
-
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        return shift(shared, update), memory
-
-    def local_shared(self, shared: Tree, message: Tree) -> Tree:
-        return shift(shared, message)
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+        return sgd_reply(task, shared, personal, data, rnd.steps, self.eta, self.batch_size)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         return fine_tuned(task, {**shared, **personal}, data, steps, self.eta, self.batch_size)
+
+    def notes(self, update: Update, rnd: Round) -> dict[str, float | str]:
+        """Record that FedSGD does not emphasize fast personalization (Table 1 of the FedDecay paper)."""
+        return {"emphasis": 0.0} if rnd.index == 1 else {}

@@ -18,54 +18,41 @@ First-Order Meta-Learning Algorithms", arXiv:1803.02999. BatchNorm statistics mo
 """
 
 import torch
-from torch import Tensor
 
-from coterie.core.method import Data, Length, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.core.steps import Users, fine_tuned, local_gradient, sgd_passes, shares, travelling, turns
-from coterie.core.tree import descend, displacement, pick, shift
+from coterie.core.fields import BatchSize, Length, LocalRate, Users
+from coterie.core.method import Data, Method, Reply, Round, Task, Tree, Update, settings
+from coterie.core.steps import fine_tuned, local_gradient, travelling, turns
+from coterie.core.tree import descend, displacement, pick
 
 
 @settings
 class FOMAML(Method):
-    """A model that is good after a few local steps: its step goes along the last local gradient."""
+    """A model that is good after a few local steps: the server steps along the last local gradient."""
+
+    gradients_per_step = 1
 
     tau: Length = 3
-    """Local gradients, the last of which is sent, or "2 epochs" of the client's examples."""
-    eta: Rate = 0.007
-    """Rate of all steps."""
+    """Number of local gradients, or "2 epochs" of the client's examples. The last gradient is sent."""
+    eta: LocalRate = 0.007
     users: Users = "equal"
-    """Whether clients count alike or by size."""
-    batch_size: Size = 0
-    """Examples a step; 0 is all of the client's."""
+    batch_size: BatchSize = 0
 
-    def plan(self, rnd: Round) -> Round:
-        return rnd.announce(steps=self.tau)
-
-    def emphasis(self) -> float | None:
-        return None if isinstance(self.tau, str) else (self.tau - 1) * self.eta
-
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        there, over = {**shared, **personal}, task.body + task.head
-        last = {**there, "loss": torch.zeros(())}
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+        there = {**shared, **personal}
+        last, loss = there, torch.zeros(())
         for turn in turns(rnd.steps, data, self.batch_size):
-            g, loss, buffers = local_gradient(task, there, turn.batch, over)
-            last = turn.kept({**g, **buffers, "loss": loss}, last)
-            there = turn.kept({**there, **descend(pick(there, over), g, self.eta), **buffers}, there)
-        w = pick(shared, over)
-        message = {**displacement(descend(w, last, self.eta), w), **travelling(task, shared, last)}
-        return {**message, "loss": last["loss"]}, pick({**personal, **last}, personal)
-
-    def passes(self, size: int, rnd: Round) -> Passes:
-        return sgd_passes(size, rnd.steps, self.batch_size)
-
-    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        return shares(self.users, sizes)
-
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        return shift(shared, update), memory
-
-    def local_shared(self, shared: Tree, message: Tree) -> Tree:
-        return shift(shared, message)
+            g, value, buffers = local_gradient(task, there, turn.batch, task.params)
+            last = turn.kept({**g, **buffers}, last)
+            loss = turn.kept_value(value, loss)
+            there = turn.kept({**there, **descend(pick(there, task.params), g, self.eta), **buffers}, there)
+        w = pick(shared, task.params)
+        tensors = {**displacement(descend(w, last, self.eta), w), **travelling(task, shared, last)}
+        return Reply(tensors, {"loss": loss}, pick({**personal, **last}, personal))
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         return fine_tuned(task, {**shared, **personal}, data, steps, self.eta, self.batch_size)
+
+    def notes(self, update: Update, rnd: Round) -> dict[str, float | str]:
+        """Record how much FOMAML emphasizes fast personalization (Table 1 of the FedDecay paper)."""
+        known = rnd.index == 1 and not isinstance(self.tau, str)
+        return {"emphasis": (self.tau - 1) * self.eta} if known else {}

@@ -10,52 +10,48 @@ Acceleration in Federated Learning", TMLR. The objective (ERM) is f(x) = (1/n) �
     Client i:
     3.  send g_i = ∇ f_i(x)
 
-Clients count alike, whatever their sizes. By theory γ = 1/L, where f is L smooth: L is at most the mean of the L_i.
+All clients have the same weight, whatever their sizes. In theory γ = 1/L, where f is L-smooth: L is at most the mean of
+the L_i.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Self, cast
 
-import torch
-from torch import Tensor
-
-from coterie.core.method import Data, Method, Passes, Rate, Round, Task, Tree, settings
-from coterie.core.steps import Pull, fine_tuned, local_gradient, server_step, sgd_passes, travelling
-from coterie.core.steps.convex import Bound, Step, curvature
+from coterie.core.fields import Regularizer
+from coterie.core.method import Calibrates, Data, Reply, Round, Task, Tree, Update, settings
+from coterie.core.steps import Pull, fine_tuned, local_gradient, server_step, travelling
+from coterie.core.steps.convex import Bound, Step, mean_step, theory
+from coterie.core.tree import pick
 
 
 @settings
-class GD(Method):
-    """One model for all, one gradient step a round."""
+class GD(Calibrates):
+    """One model for all clients, and one gradient step per round."""
+
+    sends = "gradient"
+    gradients_per_step = 1
+    users = "equal"
 
     gamma: Step | Bound = 0.1
-    """Rate of the step; "1/L" and "1/trace" are theory's for linear models, from the mean of the clients' L_i."""
-    mu: Rate = 0.0
-    """μ: l2 regularization of every parameter."""
+    """Learning rate. "1/L" and "1/trace" are from theory for linear models, by the mean of the clients' L_i."""
+    mu: Regularizer = 0.0
 
-    def tuned(self, task: Task, clients: Iterable[Data]) -> "GD":
-        if not isinstance(self.gamma, str):
-            return self
-        inverse = [1 / curvature(task, data, self.mu).step(self.gamma) for data in clients]
-        return replace(self, gamma=len(inverse) / sum(inverse))
+    @property
+    def is_calibrated(self) -> bool:
+        return not isinstance(self.gamma, str)
 
-    def plan(self, rnd: Round) -> Round:
-        return rnd.announce(steps=1)
+    def measure(self, task: Task, data: Data) -> dict[str, float]:
+        return theory(task, data, self.mu, self.gamma)
 
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        over = task.body + task.head
-        g, loss, buffers = local_gradient(task, {**shared, **personal}, data, over, Pull(self.mu))
-        kept = {name: buffers[name] for name in personal}
-        return {**g, **travelling(task, shared, buffers), "loss": loss}, kept
+    def calibrate(self, measured: Mapping[str, Mapping[str, float]]) -> Self:
+        return replace(self, gamma=mean_step(measured))
 
-    def passes(self, size: int, rnd: Round) -> Passes:
-        return sgd_passes(size, 1)
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+        g, loss, buffers = local_gradient(task, {**shared, **personal}, data, task.params, Pull(self.mu))
+        return Reply({**g, **travelling(task, shared, buffers)}, {"loss": loss}, pick(buffers, personal))
 
-    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        return torch.ones_like(sizes) / len(sizes)
-
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
         return server_step(task, shared, memory, update, cast(float, self.gamma))
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:

@@ -18,69 +18,65 @@ Of a cohort, 5 leaves Σ_i h_i as it was, so that it stays 0 over all clients; t
 With equal γ_i this is Scaffnew.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, cast
+from typing import Literal, Self, cast
 
-import torch
-from torch import Tensor
-
-from coterie.core.method import Client, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.core.steps import Pull, control, fine_tuned, local_sgd, sgd_passes, travelling
-from coterie.core.steps.convex import Bound, Chance, Step, best_p, curvature, step_size
-from coterie.core.tree import displacement, pick, shift
+from coterie.core.fields import BatchSize, Regularizer
+from coterie.core.method import Calibrates, Client, Data, Prepares, Receives, Reply, Round, Task, Tree, Update, settings
+from coterie.core.steps import Pull, control, fine_tuned, local_sgd, travelling
+from coterie.core.steps.convex import Bound, Chance, Step, best_p, step_size, theory
+from coterie.core.tree import displacement, pick
 
 
 @settings
-class IScaffnew(Method):
-    """One model for all: many local steps between aggregations, without drift, each client at its own rate."""
+class IScaffnew(Prepares, Calibrates, Receives):
+    """One model for all clients: many local steps between aggregations, without drift, each client at its own rate."""
+
+    gradients_per_step = 1
+    users = "equal"
 
     gamma: Step | Bound = 0.1
-    """Rate of the steps; "1/L" and "1/trace" are theory's for linear models, each client's own."""
+    """Learning rate. "1/L" and "1/trace" are from theory for linear models, for each client separately."""
     p: Chance | Literal["optimal"] = 0.2
-    """Probability that a step is followed by an aggregation; "optimal" is theory's for linear models."""
-    mu: Rate = 0.0
-    """μ: l2 regularization of every parameter."""
-    batch_size: Size = 0
-    """Examples a step; 0 is all of the client's."""
+    """Probability that a local step is followed by an aggregation. "optimal" is from theory for linear models."""
+    mu: Regularizer = 0.0
+    batch_size: BatchSize = 0
 
     def init_personal(self, task: Task, client: Client) -> Tree:
         return {**task.personal_buffers(), **control.zero(task)}
 
-    def settle(self, task: Task, personal: Tree, data: Data) -> Tree:
-        like = personal[f"h.{(task.body + task.head)[0]}"]
-        return {**personal, "client.gamma": like.new_tensor(step_size(self.gamma, task, data, self.mu))}
+    def prepare(self, task: Task, personal: Tree, data: Data) -> Tree:
+        gamma = step_size(self.gamma, task, data, self.mu)
+        return {**personal, ".gamma": task.initial[task.params[0]].new_tensor(gamma)}
 
-    def tuned(self, task: Task, clients: Iterable[Data]) -> "IScaffnew":
-        if self.p != "optimal":
-            return self
-        each = [curvature(task, data, self.mu) for data in clients]
-        return replace(self, p=best_p(client.step(self.gamma) * client.mu for client in each))
+    @property
+    def is_calibrated(self) -> bool:
+        return self.p != "optimal"
+
+    def measure(self, task: Task, data: Data) -> dict[str, float]:
+        return theory(task, data, self.mu, self.gamma)
+
+    def calibrate(self, measured: Mapping[str, Mapping[str, float]]) -> Self:
+        return replace(self, p=best_p(client["step"] * client["mu"] for client in measured.values()))
 
     def plan(self, rnd: Round) -> Round:
         return rnd.announce(steps=control.steps_to_coin(cast(float, self.p), rnd))
 
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        over, gamma = task.body + task.head, personal["client.gamma"]
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+        gamma = personal[".gamma"]
         start, h = {**shared, **pick(personal, task.local_buffers)}, control.variate(task, personal)
         after, loss = local_sgd(task, start, data, rnd.steps, gamma, self.batch_size, pull=Pull(self.mu), control=h)
-        moved = {name: 1 / gamma * value for name, value in displacement(after, pick(start, over)).items()}
-        message = {**moved, **travelling(task, shared, after), "inverse_step": 1 / gamma, "loss": loss}
-        return message, {**personal, **after}
+        moved = {name: 1 / gamma * value for name, value in displacement(after, pick(start, task.params)).items()}
+        tensors = {**moved, **travelling(task, shared, after)}
+        return Reply(tensors, {"inverse_step": 1 / gamma, "loss": loss}, {**personal, **after})
 
-    def passes(self, size: int, rnd: Round) -> Passes:
-        return sgd_passes(size, rnd.steps, self.batch_size)
-
-    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        return torch.ones_like(sizes) / len(sizes)
-
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        over = {name: "weight" if name in task.buffers else "inverse_step" for name in shared}
-        return shift(shared, {name: update[name] / update[total] for name, total in over.items()}), memory
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
+        return control.weighted_move(task, shared, update, update.numbers["inverse_step"]), memory
 
     def receive(self, task: Task, shared: Tree, personal: Tree, rnd: Round) -> Tree:
-        return control.moved(task, personal, shared, cast(float, self.p) / personal["client.gamma"])
+        return control.moved(task, personal, shared, cast(float, self.p) / personal[".gamma"])
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        gamma, start = personal["client.gamma"], {**shared, **personal}
+        gamma, start = personal[".gamma"], {**shared, **personal}
         return {**personal, **fine_tuned(task, start, data, steps, gamma, self.batch_size, pull=Pull(self.mu))}

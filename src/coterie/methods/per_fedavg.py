@@ -13,65 +13,50 @@ Meta-Learning Approach", NeurIPS 2020, Algorithm 1. The objective is (1/I) Σ_i 
     5.    w_i ← w_i − β (I − α ∇² ℓ_i(w_i; D'')) ∇ ℓ_i(u; D')
     6.  send w_i − w
 
-Order "first" leaves the Hessian out of 5, and D'' unused; with α = 0 it is FedAvg with equal clients and rate β.
-Deviation: the Hessian-vector product is exact, by a second differentiation, where the paper also has a difference of
+With order "first" step 5 has no Hessian, and D'' is not used; with α = 0 it is FedAvg with equal clients and rate β.
+Deviation: the Hessian-vector product is exact, by a second differentiation. The paper also offers a difference of
 gradients. BatchNorm statistics move with D and D'.
 """
 
 from typing import Literal
 
-from torch import Tensor
-
-from coterie.core.method import Count, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.core.steps import Users, fine_tuned, local_gradient, minibatch, sgd_passes, shares
-from coterie.core.tree import descend, displacement, pick, shift
+from coterie.core.fields import Count, LocalRate, Rate, Size, Users
+from coterie.core.method import Data, Method, Passes, Reply, Round, Task, Tree, settings, sgd_passes
+from coterie.core.steps import fine_tuned, local_gradient, minibatch
+from coterie.core.tree import descend, displacement, pick
 
 
 @settings
 class PerFedAvg(Method):
-    """FedAvg on what each client's loss is after one step of its own."""
+    """FedAvg on each client's loss after one step of its own."""
 
     tau: Count = 10
-    """Local steps."""
+    """Number of local steps."""
     alpha: Rate = 0.01
-    """Rate of the step that a client makes to adapt the model to itself."""
-    beta: Rate = 0.05
-    """Rate of the local steps."""
+    """Learning rate of the step by which a client adapts the model."""
+    beta: LocalRate = 0.05
     order: Literal["first", "hessian"] = "first"
-    """Whether the adapting step is differentiated: not, or by a Hessian-vector product."""
+    """Whether the adapting step is differentiated: "first" ignores it, "hessian" uses a Hessian-vector product."""
     users: Users = "equal"
-    """Whether clients count alike or by size."""
     batch_size: Size = 0
-    """Examples of each of the three minibatches of a step; 0 is all of the client's."""
+    """Examples of each of the three minibatches of a step; 0 uses all examples of the client."""
 
-    def plan(self, rnd: Round) -> Round:
-        return rnd.announce(steps=self.tau)
-
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        after, over = {**shared, **personal}, task.body + task.head
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+        after = {**shared, **personal}
         for step in range(rnd.steps):
             D, D1, D2 = (minibatch(data, self.batch_size, 3 * step + part) for part in range(3))
-            w = pick(after, over)
-            g, _, buffers = local_gradient(task, after, D, over)
+            w = pick(after, task.params)
+            g, _, buffers = local_gradient(task, after, D, task.params)
             u = {**after, **buffers, **descend(w, g, self.alpha)}
-            g, loss, buffers = local_gradient(task, u, D1, over)
+            g, loss, buffers = local_gradient(task, u, D1, task.params)
             if self.order == "hessian":
-                g = descend(g, task.hessian_product(after, D2, over, g), self.alpha)
+                g = descend(g, task.hessian_product(after, D2, task.params, g), self.alpha)
             after = {**after, **buffers, **descend(w, g, self.beta)}
-        return {**displacement(after, shared), "loss": loss}, pick(after, personal)
+        return Reply(displacement(after, shared), {"loss": loss}, pick(after, personal))
 
     def passes(self, size: int, rnd: Round) -> Passes:
         products = rnd.steps if self.order == "hessian" else 0
         return sgd_passes(size, rnd.steps, self.batch_size, each=2)._replace(hessian_products=products)
-
-    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        return shares(self.users, sizes)
-
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        return shift(shared, update), memory
-
-    def local_shared(self, shared: Tree, message: Tree) -> Tree:
-        return shift(shared, message)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         return fine_tuned(task, {**shared, **personal}, data, steps, self.alpha, self.batch_size)

@@ -14,66 +14,74 @@ Descent", arXiv:2202.09848, Algorithm 1. The objective (1) is L(θ, W_1..W_I) = 
     6.  send g_i
 
 Steps 4 to 6 and 2 together are one step of stochastic gradient descent on all parameters.
-Deviation: the paper passes the body forward for 3 and again for 4. θ does not move between, so the features are kept,
-and the backward pass of 4 starts from them: one pass each way, whatever τ is. (Dropout in the body has one mask then.)
-Every fiftieth round clients also send the smoothness L of ℓ_i over W_i, and if 3 and 5 keep to Proposition 2 with it.
+Deviation: the paper passes through the body for step 3 and again for step 4. θ does not move in between, so its
+features are kept, and the backward pass of step 4 starts from them: one pass each way, whatever τ is. (Dropout in the
+body then has one mask.) Every fiftieth round clients also send the smoothness L of ℓ_i over W_i, and whether the rates
+of steps 3 and 5 satisfy Proposition 2 with it.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from coterie.core import steps as verbs
-from coterie.core.method import Client, Count, Data, Labels, Method, Passes, Rate, Round, Task, Tree, settings
+from coterie.core.fields import Count, Rate
+from coterie.core.method import Client, Data, FixedBody, Passes, Round, Task, Tree, Update, settings
+from coterie.core.steps import (
+    SMOOTHNESS_PRODUCTS,
+    adam_memory,
+    gauge,
+    gauged,
+    head_descent,
+    head_smoothness,
+    rate_notes,
+    server_step,
+)
 from coterie.core.tree import descend, pick
 from coterie.errors import UserError
 
 
 @settings
-class PFLEGO(Method):
+class PFLEGO(FixedBody):
     """Shared body, personal heads: head steps on fixed features, then one exact SGD step on everything."""
 
-    labels: ClassVar[Labels] = "local"
-    fixed_body: ClassVar[bool] = True
+    labels = "local"
 
     tau: Count = 50
-    """Local steps: tau-1 on the head, then the joint one."""
+    """Number of local steps: tau - 1 on the head, then the joint one."""
     beta: Rate | Literal["auto"] = 0.006
-    """Rate of the first tau-1 head steps; "auto" is 1/L_i, each client's own."""
+    """Learning rate of the first tau - 1 head steps. "auto" is 1/L_i, which each client computes itself."""
     rho: Rate = 0.002
-    """Rate of the joint step, at the server and on the head."""
+    """Learning rate of the joint step, at the server and on the head."""
     rho_decay: Rate = 0.0
-    """d of rho_t = rho / (1 + d (t - 1)), t = 1, 2, ...; 0 is a constant rate."""
+    """d of rho_t = rho / (1 + d (t - 1)), t = 1, 2, ...; 0 keeps the rate constant."""
     solver: Literal["gd", "momentum", "adam"] = "gd"
-    """By what the first tau-1 steps go, at rate beta: gradient descent, the same with a momentum of 0.9, or Adam."""
+    """Solver of the first tau - 1 steps, at rate beta: gradient descent, the same with momentum 0.9, or Adam."""
     server: Literal["sgd", "adam"] = "adam"
-    """What the server does with the aggregated gradient. The paper's theory is for sgd, its tables for adam."""
+    """Optimizer of the server. The paper's theory is for "sgd", its tables are for "adam"."""
     head_step: Literal["algorithm1", "exact"] = "algorithm1"
-    """Step 5 as in eq. (3), or "exact": multiplied by alpha_i as in eq. (5), which is what Proposition 1 is about."""
+    """Step 5 as in eq. (3), or "exact": multiplied by alpha_i as in eq. (5), the subject of Proposition 1."""
     alpha: Literal["all", "cohort"] = "all"
-    """alpha_i = N_i over the examples of all clients, or of those in the cohort who answer, as in the authors' code."""
+    """alpha_i = N_i over the examples of "all" clients, or of the "cohort" that answers, as in the authors' code."""
 
     def init_shared(self, task: Task) -> Tree:
         return task.shared_body()
 
     def init_memory(self, task: Task, shared: Tree) -> Tree:
-        return verbs.adam_memory(pick(shared, task.body)) if self.server == "adam" else {}
+        return adam_memory(pick(shared, task.body)) if self.server == "adam" else {}
 
     def init_personal(self, task: Task, client: Client) -> Tree:
         return {**task.new_head(client.num_outputs, client.seed), **task.personal_buffers()}
 
     def plan(self, rnd: Round) -> Round:
         if self.alpha == "cohort" and self.head_step == "exact":
-            raise UserError('method.head_step = "exact" is about alpha over all clients; leave out alpha = "cohort"')
-        return rnd.announce(steps=self.tau)
+            raise UserError('method.head_step = "exact" needs alpha over all clients; omit method.alpha = "cohort"')
+        return super().plan(rnd)
 
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
-        def work(features: Tensor) -> tuple[Tensor, Tree, Tree]:
-            return self.on_features(task, personal, features, data, rnd)
-
-        return verbs.around_features(task, shared, personal, data, work)
+    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
+        alpha = sizes / (rnd.num_examples if self.alpha == "all" else sizes.sum())
+        return rnd.num_clients / rnd.cohort_size * alpha
 
     def on_features(
         self, task: Task, personal: Tree, features: Tensor, data: Data, rnd: Round
@@ -84,37 +92,35 @@ class PFLEGO(Method):
         joint = self._rho(rnd) * rnd.num_clients / rnd.cohort_size * alpha
         W = descend(W, g_W, joint)
         beta = self.beta if self.solver == "gd" and self.beta != "auto" else 0.0
-        gauge = verbs.gauge(task, W, features, data, rnd, beta=beta, rho=joint)
-        return g_features, {"loss": loss, "undone": undone, **gauge}, W
+        bounds = gauge(task, W, features, data, rnd, beta=beta, rho=joint)
+        return g_features, {"loss": loss, "undone": undone, **bounds}, W
 
     def _head_steps(self, task: Task, W: Tree, features: Tensor, data: Data, steps: int) -> tuple[Tree, Tensor]:
-        """Step 3: the head, and 1 if the steps were undone."""
-        beta = 1 / verbs.head_smoothness(task, W, features, data) if self.beta == "auto" else self.beta
+        """Do step 3. Returns the head, and 1 if the steps were undone."""
+        beta = 1 / head_smoothness(task, W, features, data) if self.beta == "auto" else self.beta
         momentum = 0.9 if self.solver == "momentum" else 0.0
-        moved = verbs.head_descent(task, W, features, data, steps, beta, momentum, adaptive=self.solver == "adam")
+        moved = head_descent(task, W, features, data, steps, beta, momentum, adaptive=self.solver == "adam")
         lower = task.head_loss(moved, features, data) <= task.head_loss(W, features, data)
         return {name: torch.where(lower, value, W[name]) for name, value in moved.items()}, 1 - lower.to(features.dtype)
 
     def _rho(self, rnd: Round) -> float:
         return self.rho / (1 + self.rho_decay * (rnd.index - 1))
 
-    def passes(self, size: int, rnd: Round) -> Passes:
-        products = (verbs.gauged(rnd) + (self.beta == "auto")) * verbs.SMOOTHNESS_PRODUCTS
-        return Passes(size, 1, 1, rnd.steps, head_forwards=2, feature_products=products)
-
-    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        alpha = sizes / (rnd.num_examples if self.alpha == "all" else sizes.sum())
-        return rnd.num_clients / rnd.cohort_size * alpha
-
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        return verbs.server_step(task, shared, memory, update, self._rho(rnd))
-
-    def remarks(self, update: Tree, rnd: Round) -> list[str]:
-        words, alpha = ("/alpha_i", 1 / rnd.num_clients) if self.head_step == "exact" else ("", 1.0)  # in the mean
-        rho = self._rho(rnd), f"(2/L)(r/I){words}", rnd.cohort_size / rnd.num_clients / alpha
-        return verbs.rate_remarks(update, beta=(self.beta, "2/L", 1.0), rho=rho)
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
+        return server_step(task, shared, memory, update, self._rho(rnd))
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         features, _, buffers = task.body_vjp({**shared, **personal}, data.x)
         W, _ = self._head_steps(task, pick(personal, task.head), features, data, steps)
         return pick({**personal, **buffers, **W}, personal)
+
+    def passes(self, size: int, rnd: Round) -> Passes:
+        products = (gauged(rnd) + (self.beta == "auto")) * SMOOTHNESS_PRODUCTS
+        return Passes(size, 1, 1, rnd.steps, head_forwards=2, feature_products=products)
+
+    def notes(self, update: Update, rnd: Round) -> dict[str, float | str]:
+        """Warn about head steps that were undone, and about rates above the bounds of Proposition 2."""
+        bound, times = "(2/L)(r/I)", rnd.cohort_size / rnd.num_clients
+        if self.head_step == "exact":  # alpha_i is 1/I on average
+            bound, times = f"{bound}/alpha_i", times * rnd.num_clients
+        return {**rate_notes(update, beta=(self.beta, "2/L", 1.0), rho=(self._rho(rnd), bound, times))}

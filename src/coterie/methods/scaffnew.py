@@ -1,4 +1,4 @@
-"""Scaffnew: local steps, set right by control variates, and aggregations by chance. (ProxSkip, for averaging.)
+"""Scaffnew: local steps that control variates correct, and aggregation at random times. (ProxSkip, for averaging.)
 
 K. Mishchenko, G. Malinovsky, S. Stich, P. Richtárik, "ProxSkip: Yes! Local Gradient Steps Provably Lead to
 Communication Acceleration! Finally!", ICML 2022, Algorithm 2. The objective (ERM) is (1/n) Σ_i f_i(x), with
@@ -18,60 +18,57 @@ A round is one aggregation. By theory γ = 1 / max_i L_i and p = sqrt(γ min_i �
 Of a cohort, 5 leaves Σ_i h_i as it was, so that it stays 0 over all clients; the theorem is about everyone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, cast
+from typing import Literal, Self, cast
 
-import torch
-from torch import Tensor
-
-from coterie.core.method import Client, Data, Method, Passes, Rate, Round, Size, Task, Tree, settings
-from coterie.core.steps import Pull, control, fine_tuned, local_sgd, sgd_passes
-from coterie.core.steps.convex import Bound, Chance, Step, best_p, curvature
+from coterie.core.fields import BatchSize, Regularizer
+from coterie.core.method import Calibrates, Client, Data, Receives, Reply, Round, Task, Tree, Update, settings
+from coterie.core.steps import Pull, control, fine_tuned, local_sgd
+from coterie.core.steps.convex import Bound, Chance, Step, best_p, theory
 from coterie.core.tree import displacement, pick, shift
 
 
 @settings
-class Scaffnew(Method):
-    """One model for all: many local steps between aggregations, without drift."""
+class Scaffnew(Calibrates, Receives):
+    """One model for all clients: many local steps between aggregations, without drift."""
+
+    gradients_per_step = 1
+    users = "equal"
 
     gamma: Step | Bound = 0.1
-    """Rate of the steps; "1/L" and "1/trace" are theory's for linear models, from the largest of the clients' L_i."""
+    """Learning rate. "1/L" and "1/trace" are from theory for linear models, by the largest of the clients' L_i."""
     p: Chance | Literal["optimal"] = 0.2
-    """Probability that a step is followed by an aggregation; "optimal" is theory's for linear models."""
-    mu: Rate = 0.0
-    """μ: l2 regularization of every parameter."""
-    batch_size: Size = 0
-    """Examples a step; 0 is all of the client's."""
+    """Probability that a local step is followed by an aggregation. "optimal" is from theory for linear models."""
+    mu: Regularizer = 0.0
+    batch_size: BatchSize = 0
 
     def init_personal(self, task: Task, client: Client) -> Tree:
         return {**task.personal_buffers(), **control.zero(task)}
 
-    def tuned(self, task: Task, clients: Iterable[Data]) -> "Scaffnew":
-        if not (isinstance(self.gamma, str) or isinstance(self.p, str)):
-            return self
-        each = [curvature(task, data, self.mu) for data in clients]
-        gamma = min(client.step(self.gamma) for client in each)
-        p = best_p(gamma * client.mu for client in each) if self.p == "optimal" else self.p
+    @property
+    def is_calibrated(self) -> bool:
+        return not (isinstance(self.gamma, str) or isinstance(self.p, str))
+
+    def measure(self, task: Task, data: Data) -> dict[str, float]:
+        return theory(task, data, self.mu, self.gamma)
+
+    def calibrate(self, measured: Mapping[str, Mapping[str, float]]) -> Self:
+        gamma = min(client["step"] for client in measured.values())
+        p = best_p(gamma * client["mu"] for client in measured.values()) if self.p == "optimal" else self.p
         return replace(self, gamma=gamma, p=p)
 
     def plan(self, rnd: Round) -> Round:
         return rnd.announce(steps=control.steps_to_coin(cast(float, self.p), rnd))
 
-    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> tuple[Tree, Tree]:
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         gamma = cast(float, self.gamma)
         start, h = {**shared, **pick(personal, task.local_buffers)}, control.variate(task, personal)
         after, loss = local_sgd(task, start, data, rnd.steps, gamma, self.batch_size, pull=Pull(self.mu), control=h)
-        return {**displacement(after, shared), "loss": loss}, {**personal, **after}
+        return Reply(displacement(after, shared), {"loss": loss}, {**personal, **after})
 
-    def passes(self, size: int, rnd: Round) -> Passes:
-        return sgd_passes(size, rnd.steps, self.batch_size)
-
-    def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        return torch.ones_like(sizes) / len(sizes)
-
-    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Tree, rnd: Round) -> tuple[Tree, Tree]:
-        return shift(shared, {name: update[name] / update["weight"] for name in shared}), memory
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
+        return shift(shared, {name: update.tensors[name] / update.weight for name in shared}), memory
 
     def receive(self, task: Task, shared: Tree, personal: Tree, rnd: Round) -> Tree:
         return control.moved(task, personal, shared, cast(float, self.p) / cast(float, self.gamma))

@@ -3,71 +3,61 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
-from coterie.clients import client
-from coterie.clients.engine import Engine
-from coterie.clients.setup import Setup
-from coterie.core.method import Method, Round, Tree
+from coterie.clients.clients import Clients, Counts
+from coterie.core.method import Method, Receives, Round, Task, Tree
 from coterie.core.tree import is_finite, num_bytes
 from coterie.errors import DivergedError
-from coterie.measure.cost import Cost, local_work
-from coterie.storage.store import PersonalStore
+from coterie.measure.cost import Cost
 
 
 @dataclass(frozen=True)
 class Played:
-    """What a round leaves behind, next to the personal states in the store."""
+    """The result of a round on the server's side."""
 
     shared: Tree
     memory: Tree
     loss: float | None
+    """Mean training loss of the cohort, if the method reports it."""
     refused: list[int]
-    remarks: list[str]
-    scores: dict[int, Tree]
+    notes: dict[str, float | str]
+    scores: Counts
     cost: Cost
 
 
 def play_round(
-    engine: Engine,
-    setup: Setup,
+    method: Method,
+    task: Task,
+    clients: Clients,
     shared: Tree,
     memory: Tree,
-    store: PersonalStore,
     cohort: Sequence[int],
     rnd: Round,
     scored: bool = False,
 ) -> Played:
-    """`rnd` is as the method planned it; `scored` asks for the clients' scores right after their local updates."""
-    method = setup.method
+    """Play one round, as the method planned it. `scored` asks for the scores right after the local updates."""
     if not cohort:
-        return Played(shared, memory, None, [], [], {}, Cost())
+        return Played(shared, memory, None, [], {}, {}, Cost())
     start = time.perf_counter()
-    sizes = torch.as_tensor(setup.federation.sizes()[list(cohort)], dtype=torch.float64)
-    weights, personal = method.weights(sizes, rnd), [store[i] for i in cohort]
+    weights = method.weights(torch.as_tensor(clients.sizes()[list(cohort)], dtype=torch.float64), rnd)
 
-    replies = engine.local_updates(setup, shared, cohort, personal, weights, rnd, scored)
-    if not replies.personal:
+    replies = clients.update(shared, cohort, weights, rnd, scored)
+    if replies.update is None:
         raise DivergedError(f"round {rnd.index}: no client of the cohort sent finite numbers; lower the method's rates")
 
-    update = replies.total.result()
-    after, memory = method.server_update(setup.task, shared, memory, update, rnd)
+    after, memory = method.server_update(task, shared, memory, replies.update, rnd)
     if not is_finite(after):
         raise DivergedError(f"round {rnd.index}: the shared model left the finite numbers; lower the method's rates")
 
-    kept = replies.personal
-    if type(method).receive is not Method.receive:
-        work = partial(client.receive, rnd=rnd)
-        kept = engine.answers(setup, work, after, list(kept), list(kept.values()))
-    for i, mine in kept.items():
-        store[i] = mine
-    loss = float(update["loss"] / update["weight"]) if "loss" in update else None
+    clients.keep(after, rnd)
+
     seconds = time.perf_counter() - start - replies.scoring_seconds
     down = num_bytes(shared) * len(cohort)
-    if type(method).receive is not Method.receive and len(cohort) < rnd.num_clients:
-        down += num_bytes(after) * len(kept)  # who takes part in the next round as well is sent it then anyway
-    cost = local_work(setup, cohort, rnd) + Cost(down, replies.bytes_up, setup.settling(cohort), seconds=seconds)
-    remarks = method.remarks(update, rnd)
-    return Played(after, memory, loss, sorted(replies.refused), remarks, replies.scores, cost)
+    if isinstance(method, Receives) and len(cohort) < rnd.num_clients:  # if all take part, the next round sends it
+        down += num_bytes(after) * len(replies.answered)
+    loss = float(replies.update.mean("loss")) if "loss" in replies.update.numbers else None
+    notes = method.notes(replies.update, rnd)
+    cost = replies.cost + Cost(bytes_down=down, seconds=seconds)
+    return Played(after, memory, loss, replies.refused, notes, replies.scores, cost)

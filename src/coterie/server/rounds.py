@@ -1,139 +1,134 @@
-"""A run on one machine: round after round, with evaluation; everything that happened is in `history`."""
+"""A run on the server's side: round after round, with evaluation."""
 
 import logging
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from coterie import streams
-from coterie.clients.engine import Engine
-from coterie.clients.setup import Setup
+from coterie.clients.clients import Clients
 from coterie.core.data import Index
-from coterie.core.method import Round, Tree
+from coterie.core.method import Method, Round, Task, Tree
 from coterie.core.tree import num_bytes
 from coterie.measure.cost import Cost
-from coterie.measure.evaluate import Evaluation, OnSplit, Scores, evaluate, statistics
+from coterie.measure.evaluate import Evaluation, Scores, evaluate, measured
+from coterie.measure.record import Present, Record
 from coterie.server.participation import Participation
 from coterie.server.population import Population
 from coterie.server.round import play_round
-from coterie.storage.store import PersonalStore
 
-Record = dict[str, Any]
 logger = logging.getLogger("coterie")
 
 
 @dataclass
-class Simulation:
-    engine: Engine
-    reason: str
-    """Why this engine."""
-    setup: Setup
+class Rounds:
+    """The rounds of a run, and the state of the server between them."""
+
+    method: Method
+    task: Task
+    clients: Clients
     participation: Participation
     population: Population
+    seed: int
     rounds: int
+    """Number of rounds to play."""
     eval_every: int
+    """Number of rounds between evaluations."""
     adapt_steps: int
+    """Number of local steps (or Epochs) of adaptation."""
     eval_clients: int | None = None
-    """How many existing and how many new clients are evaluated, at most; all, unless given."""
+    """Maximum number of existing and of new clients that are evaluated; None means all."""
     eval_last: int = 1
-    """So many rounds at the end are evaluated, whatever `eval_every` says."""
+    """Number of rounds at the end that are always evaluated."""
     shared: Tree = field(init=False)
     memory: Tree = field(init=False)
-    store: PersonalStore = field(init=False)
     history: list[Record] = field(default_factory=list)
-    """A record for each round, as in rounds.jsonl."""
-    _said: set[str] = field(default_factory=set)
+    """The record of each round."""
     latest: Evaluation | None = None
-    """The evaluation of the last round, where it was due."""
+    """The evaluation of the last round that was evaluated."""
+    _shown: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        method, task = self.setup.method, self.setup.task
-        self.shared = method.init_shared(task)
-        self.memory = method.init_memory(task, self.shared)
-        federation = self.setup.federation
-        self.store = PersonalStore(self.setup.create, len(federation.ids), federation.x.device)
+        self.shared = self.method.init_shared(self.task)
+        self.memory = self.method.init_memory(self.task, self.shared)
+
+    @cached_property
+    def existing(self) -> Index:
+        """Clients that may take part."""
+        return np.flatnonzero(~self.clients.is_new)
+
+    @cached_property
+    def new(self) -> Index:
+        """Clients that are held out, as new users."""
+        return np.flatnonzero(self.clients.is_new)
 
     def play(self) -> Iterator[Record]:
-        """The rounds that are left; each is in the state and in the history when its record is given out."""
+        """Play the rounds that are left. A record is yielded once its round is part of the state and the history."""
         while len(self.history) < self.rounds:
             record = self._next_round()
             self.history.append(record)
             yield record
 
     def evaluate(self) -> Evaluation:
-        """Of the clients that are there in the last round, and of new ones."""
+        """Evaluate the clients that are present in the last round, and new users."""
         return self._evaluate(self.population.present(max(1, len(self.history))))
 
     def _evaluate(self, present: Index) -> Evaluation:
         existing, new = self._evaluated
         there = set(present.tolist())
-        existing = [i for i in existing if i in there]
-        return evaluate(self.engine, self.setup, self.shared, self.store, self.adapt_steps, existing, new)
+        return evaluate(self.clients, self.shared, self.adapt_steps, [i for i in existing if i in there], new)
 
     @cached_property
     def _evaluated(self) -> tuple[list[int], list[int]]:
-        """Existing and new clients; of each kind as many as are asked for, the same ones throughout a run."""
-        federation, rng = self.setup.federation, streams.generator(self.setup.seed, "evaluated")
-        existing, new = (
-            np.sort(rng.permutation(kind)[: self.eval_clients]).tolist()
-            for kind in (federation.existing, federation.new)
-        )
+        """Existing and new clients that are evaluated: all, or a sample that stays the same throughout a run."""
+        rng = streams.generator(self.seed, "evaluated")
+        existing = np.sort(rng.permutation(self.existing)[: self.eval_clients]).tolist()
+        new = np.sort(rng.permutation(self.new)[: self.eval_clients]).tolist()
         return existing, new
 
     def _next_round(self) -> Record:
-        setup, index = self.setup, len(self.history) + 1
-        federation, ids = setup.federation, setup.federation.ids
+        index, ids = len(self.history) + 1, self.clients.ids
         before, present = self.population.present(index - 1), self.population.present(index)
-        drawn, r = self.participation.draw(len(present), streams.generator(setup.seed, "cohort", index))
+        drawn, r = self.participation.draw(len(present), streams.generator(self.seed, "cohort", index))
         asked = present[drawn]
         answering, r = self.population.answering(asked, r, index)
         cohort, silent = answering.tolist(), np.setdiff1d(asked, answering).tolist()
-        rnd = setup.method.plan(Round(index, len(present), int(federation.sizes()[present].sum()), r, setup.seed))
+        examples = int(self.clients.sizes()[present].sum())
+        rnd = self.method.plan(Round(index, len(present), examples, r, self.seed))
         due = index % self.eval_every == 0 or index > self.rounds - self.eval_last
 
         sent = self.shared
-        played = play_round(self.engine, setup, sent, self.memory, self.store, cohort, rnd, scored=due)
+        played = play_round(self.method, self.task, self.clients, sent, self.memory, cohort, rnd, scored=due)
         self.shared, self.memory = played.shared, played.memory
-        record = {"round": index, "cohort": [ids[i] for i in cohort], "train_loss": played.loss}
-        if not np.array_equal(before if index > 1 else federation.existing, present):
-            record["population"] = {"clients": rnd.num_clients, "examples": rnd.num_examples}
-            logger.info(f"round {index}: {rnd.num_clients:,} clients are there, with {rnd.num_examples:,} examples")
-        if silent:
-            record["silent"] = [ids[i] for i in silent]
-        if played.remarks:
-            record["remarks"] = played.remarks
-        for remark in played.remarks:
-            if remark not in self._said:
-                self._said.add(remark)
-                logger.warning(f"round {index}: {remark}")
-        if played.refused:
-            record["refused"] = [ids[i] for i in played.refused]
-            logger.warning(
-                f"round {index}: {len(played.refused)} of {len(cohort)} clients sent nothing finite and are left out; "
-                "they are no random sample, so the weights of the others are biased"
-            )
+        changed = not np.array_equal(before if index > 1 else self.existing, present)
         if due:
             self.latest = self._evaluate(present)
-            record["eval"] = self.measured(self.latest, Scores.of(played.scores))
-        cost = played.cost + Cost(bytes_down=num_bytes(sent) * len(silent))
-        return {**record, "cost": cost.as_dict()}
+        record = Record(
+            round=index,
+            cohort=tuple(ids[i] for i in cohort),
+            train_loss=played.loss,
+            cost=played.cost + Cost(bytes_down=num_bytes(sent) * len(silent)),
+            eval=measured(self.clients, self.latest, Scores.of(played.scores)) if due and self.latest else None,
+            population=Present(rnd.num_clients, rnd.num_examples) if changed else None,
+            silent=tuple(ids[i] for i in silent),
+            refused=tuple(ids[i] for i in played.refused),
+            notes=played.notes,
+        )
+        self._log(record)
+        return record
 
-    def measured(self, evaluation: Evaluation, participants: Scores) -> dict[str, Any]:
-        """An evaluation as statistics over clients, laid out as in summary.json."""
-        figures = self._over_clients("test", evaluation.test)
-        figures["existing"]["participants"] = self._statistics("test", participants)
-        if evaluation.validation is not None:
-            figures["validation"] = self._over_clients("validation", evaluation.validation)
-        loss = evaluation.train_loss
-        return {**figures, "train_loss": loss if math.isfinite(loss) else None}
-
-    def _over_clients(self, split: str, scores: OnSplit) -> dict[str, Any]:
-        as_is, adapted, before, after = (self._statistics(split, each) for each in scores)
-        return {"existing": {"as_is": as_is, "adapted": adapted}, "new": {"before": before, "after": after}}
-
-    def _statistics(self, split: str, scores: Scores) -> dict[str, Any]:
-        return statistics(scores, self.setup.federation.sizes(split)[scores.clients].astype(np.float64))
+    def _log(self, record: Record) -> None:
+        if record.population:
+            clients, examples = record.population.clients, record.population.examples
+            logger.info(f"round {record.round}: {clients:,} clients are present, with {examples:,} examples")
+        for note in record.notes.values():
+            if isinstance(note, str) and note not in self._shown:
+                self._shown.add(note)
+                logger.warning(f"round {record.round}: {note}")
+        if record.refused:
+            logger.warning(
+                f"round {record.round}: {len(record.refused)} of {len(record.cohort)} clients sent numbers that are not "
+                "finite and are left out; they are not a random sample, so the weights of the others are biased"
+            )

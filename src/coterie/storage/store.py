@@ -68,7 +68,7 @@ class PersonalStore:
         return {name: value.to(self._device) for name, value in segments[place[client]][int(row[client])].items()}
 
     def __setitem__(self, client: int, personal: Tree) -> None:
-        if not personal and self._is_unvisited(client) and self._starts_empty:
+        if not personal and self.is_unvisited(client) and self._starts_empty:
             return
         self._fresh[client] = {
             name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in personal.items()
@@ -110,7 +110,8 @@ class PersonalStore:
         """Whether a client of which nothing is kept has an empty tree: a method gives something to all, or to none."""
         return not self._create(0)
 
-    def _is_unvisited(self, client: int) -> bool:
+    def is_unvisited(self, client: int) -> bool:
+        """Return whether nothing was ever stored for a client."""
         return client not in self._fresh and self._layout.place[client] == NOWHERE
 
 

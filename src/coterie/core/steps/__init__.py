@@ -1,14 +1,13 @@
-"""The verbs that methods share: local steps of a client, steps of a server."""
+"""Functions that methods share: local steps of a client, work on the head, steps of the server."""
 
-from coterie.core.steps.batches import Turn, epoch_steps, minibatch, num_steps, turns
+from coterie.core.steps.batches import epoch_steps, minibatch, num_steps, turns
 from coterie.core.steps.head import (
     SMOOTHNESS_PRODUCTS,
-    around_features,
     gauge,
     gauged,
     head_descent,
     head_smoothness,
-    rate_remarks,
+    rate_notes,
 )
 from coterie.core.steps.local import (
     Pull,
@@ -16,30 +15,17 @@ from coterie.core.steps.local import (
     gradient,
     local_gradient,
     local_sgd,
-    sgd_passes,
+    sgd_reply,
     travelling,
     weighted_loss,
 )
-from coterie.core.steps.server import (
-    Users,
-    adam,
-    adam_memory,
-    adaptive_move,
-    moments,
-    server_move,
-    server_step,
-    shares,
-)
+from coterie.core.steps.server import adam_memory, adaptive_memory, server_move, server_step
 
 __all__ = [
     "SMOOTHNESS_PRODUCTS",
     "Pull",
-    "Turn",
-    "Users",
-    "adam",
     "adam_memory",
-    "adaptive_move",
-    "around_features",
+    "adaptive_memory",
     "epoch_steps",
     "fine_tuned",
     "gauge",
@@ -50,13 +36,11 @@ __all__ = [
     "local_gradient",
     "local_sgd",
     "minibatch",
-    "moments",
     "num_steps",
-    "rate_remarks",
+    "rate_notes",
     "server_move",
     "server_step",
-    "sgd_passes",
-    "shares",
+    "sgd_reply",
     "travelling",
     "turns",
     "weighted_loss",

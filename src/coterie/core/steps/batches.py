@@ -1,4 +1,4 @@
-"""A client's local steps, and the minibatch of each."""
+"""The local steps of a client, and the minibatch of each step."""
 
 import math
 from collections.abc import Iterator
@@ -16,17 +16,17 @@ from coterie.streams import bits
 
 
 def epoch_steps(data: Data, size: int) -> Tensor:
-    """How many batches of that size there are in one pass over the examples."""
+    """Return the number of batches of that size in one pass over the examples."""
     n = data.mask.sum()
     return (n + size - 1) // size if size else torch.ones_like(n)
 
 
 def minibatch(data: Data, size: int, step: int) -> Data:
-    """The batch of local step 0, 1, ...: each epoch a fresh shuffle, its last batch as short as it comes out.
+    """Return the batch of local step 0, 1, ... Each epoch is a fresh shuffle, and its last batch may be short.
 
-    A short batch is filled up with the epoch's first examples, masked: BatchNorm sees them, the loss does not. Size 0,
-    or one that the examples do not fill, is all of them. Tensors only, so that it runs under vmap, where N counts
-    padding and n does not.
+    A short batch is filled up with the first examples of the epoch, masked: BatchNorm sees them, the loss does not.
+    Size 0, or a size that the examples do not fill, gives all examples. The function uses tensors only, so it runs
+    under vmap, where N counts padding and n does not.
     """
     N = data.mask.shape[0]
     if size == 0 or size >= N:
@@ -38,37 +38,39 @@ def minibatch(data: Data, size: int, step: int) -> Data:
     order = torch.where(data.mask, rank, torch.iinfo(torch.int64).max).argsort()
     place = (step % length) * size + torch.arange(size, device=n.device)
     chosen = order[place % n]
-    x = embedding(chosen, data.x.flatten(1)).reshape(size, *data.x.shape[1:])  # data.x[chosen], but quick under vmap
+    x = embedding(chosen, data.x.flatten(1)).reshape(size, *data.x.shape[1:])  # data.x[chosen], but fast under vmap
     return data._replace(x=x, y=data.y[chosen], mask=place < n)
 
 
 def num_steps(steps: int, data: Data, size: int) -> int | Tensor:
-    """How many local steps this client takes; a tensor where that depends on how many examples it has."""
+    """Return the number of local steps of this client, as a tensor if it depends on the number of examples."""
     if not isinstance(steps, Epochs) or size == 0 or size >= data.mask.shape[0]:
         return int(steps)
     return steps * epoch_steps(data, size)
 
 
 class Turn(NamedTuple):
-    """One local step of a client, or of others that are computed together with it and have more examples."""
+    """One local step of a client, or of other clients that are computed with it and have more examples."""
 
     step: int
-    """0, 1, ..."""
+    """Number of the step: 0, 1, ..."""
     batch: Data
     last: bool | Tensor
-    """Whether it is the client's last."""
+    """Whether it is the last step of this client."""
     own: Tensor | None
-    """Whether it is the client's at all; None if it is everyone's."""
+    """Whether it is a step of this client at all; None if all clients take it."""
 
     def kept(self, after: Tree, before: Tree) -> Tree:
-        """What the step leaves: as it was, if it is not the client's."""
-        if self.own is None:
-            return after
-        return {name: torch.where(self.own, value, before[name]) for name, value in after.items()}
+        """Return the result of the step: `after`, or `before` if it is not a step of this client."""
+        return {name: self.kept_value(value, before[name]) for name, value in after.items()}
+
+    def kept_value(self, after: Tensor, before: Tensor) -> Tensor:
+        """Return the result of the step for a single tensor."""
+        return after if self.own is None else torch.where(self.own, after, before)
 
 
 def turns(steps: int, data: Data, size: int) -> Iterator[Turn]:
-    """The local steps of a round, with their minibatches."""
+    """Yield the local steps of a round with their minibatches."""
     mine = num_steps(steps, data, size)
     most = mine if isinstance(mine, int) else steps * math.ceil(data.mask.shape[0] / size)
     for step in range(most):

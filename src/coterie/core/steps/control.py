@@ -1,12 +1,12 @@
-"""The verbs of Scaffnew and its heirs: a coin that calls for aggregation, control variates, mixtures.
+"""Functions for Scaffnew and its successors: aggregation by a coin, control variates, mixtures with local optima.
 
-What a client keeps for them in its personal Tree, next to local buffers:
+Their clients keep, next to local buffers:
 
-    h.NAME          the control variate h_i, for each parameter of the model
-    optimum.NAME    x_i*, where f_i is least
-    client.alpha    α_i, the share of the shared model in its own
-    client.gamma    γ_i, its step size
-    NAME            the model as its steps leave it, from there to the next broadcast only
+    under("h", ...)         the control variate h_i, for each parameter of the model
+    under("optimum", ...)   x_i*, the minimizer of f_i
+    .alpha                  α_i, the share of the shared model in the client's model
+    .gamma                  γ_i, the client's step size
+    the model itself        as the local steps leave it, until the next broadcast arrives
 """
 
 from collections.abc import Callable, Mapping
@@ -19,10 +19,10 @@ from torch import Tensor
 
 from coterie.core.counting import CountFlops
 from coterie.core.data import Data, Graph
-from coterie.core.round import Client, Round
+from coterie.core.round import Client, Round, Update
 from coterie.core.steps.convex import Search, minimum
 from coterie.core.task import Task
-from coterie.core.tree import Tree, digest, num_bytes, pick
+from coterie.core.tree import Tree, digest, num_bytes, pick, shift, under, within
 from coterie.errors import UserError
 from coterie.streams import generator
 
@@ -30,70 +30,78 @@ Mixing = Annotated[float, Field(ge=0, le=1)]
 
 
 def steps_to_coin(p: float, rnd: Round) -> int:
-    """How often a coin is thrown until it shows what it shows with probability p: 1, 2, ... So many local steps lead to
-    an aggregation, if each is followed by one with probability p."""
+    """Draw the number of coin tosses until heads, which comes with probability p: 1, 2, ...
+
+    If each local step is followed by an aggregation with probability p, this is the number of steps until one.
+    """
     return int(generator(rnd.seed, "steps", rnd.index).geometric(p))
 
 
 def zero(task: Task) -> Tree:
-    """h_i = 0."""
-    return _labelled("h", {name: torch.zeros_like(task.initial[name]) for name in task.body + task.head})
+    """Return the initial control variate, h_i = 0."""
+    return under("h", {name: torch.zeros_like(task.initial[name]) for name in task.params})
 
 
 def variate(task: Task, personal: Tree) -> Tree:
-    """h_i."""
-    return _unlabelled("h", task, personal)
+    """Return the control variate h_i."""
+    return pick(within("h", personal), task.params)
 
 
 def moved(task: Task, personal: Tree, now: Tree, pace: float | Tensor) -> Tree:
-    """h_i ← h_i + pace · (now - where the client's steps led), of which it then keeps no more than that."""
+    """Return the personal state with h_i ← h_i + pace · (now - the client's model), and without that model."""
     h = {name: value + pace * (now[name] - personal[name]) for name, value in variate(task, personal).items()}
-    return {**at_rest(task, personal), **_labelled("h", h)}
+    return {**at_rest(task, personal), **under("h", h)}
 
 
 def at_rest(task: Task, personal: Tree) -> Tree:
-    """Without what a client holds of the model from its steps to the next broadcast only."""
+    """Return the personal state without the model that a client keeps only until the next broadcast."""
     return {name: value for name, value in personal.items() if name in task.local_buffers or name not in task.initial}
 
 
 def mixture(task: Task, shared: Tree, personal: Tree) -> Tree:
-    """The model α_i x + (1 - α_i) x_i*; but what the client has of the model itself wins, as ever."""
-    alpha, best = personal["client.alpha"], _unlabelled("optimum", task, personal)
+    """Return the model α_i x + (1 - α_i) x_i*. A model in the personal state wins, as in every overlay."""
+    alpha, best = personal[".alpha"], pick(within("optimum", personal), task.params)
     mixed = {name: alpha * shared[name] + (1 - alpha) * value for name, value in best.items()}
     return {**shared, **mixed, **pick(personal, [name for name in task.initial if name in personal])}
 
 
+def weighted_move(task: Task, shared: Tree, update: Update, weight: Tensor) -> Tree:
+    """Move the parameters by the aggregate divided by `weight`. Buffers move by their mean."""
+    totals = {name: update.weight if name in task.buffers else weight for name in shared}
+    return shift(shared, {name: update.tensors[name] / total for name, total in totals.items()})
+
+
 def mixing(task: Task, alpha: float | Mapping[str, float], client: Client) -> Tree:
-    """α_i, given for all or by name."""
+    """Return α_i, given as one number for all clients or by client name."""
     if not isinstance(alpha, float):
         if client.id not in alpha:
-            raise UserError(f"method.alpha has nothing for client {client.id!r}: name all clients, or give one number")
+            raise UserError(f"method.alpha has no value for client {client.id!r}: name all clients, or give one number")
         alpha = alpha[client.id]
-    return {"client.alpha": task.initial[(task.body + task.head)[0]].new_tensor(alpha)}
+    return {".alpha": task.initial[task.params[0]].new_tensor(alpha)}
 
 
 def with_optimum(task: Task, personal: Tree, data: Data, mu: float, how: Search) -> Tree:
-    """The personal Tree with x_i*, and with the local buffers that the search for it leaves. With α_i = 1 nothing is
-    made of x_i*, and nothing searched."""
-    if float(personal["client.alpha"]) == 1:
+    """Return the personal state with x_i*, and with the local buffers that the search for it leaves.
+
+    With α_i = 1 the optimum has no effect, and no search is done.
+    """
+    if float(personal[".alpha"]) == 1:
         how = how._replace(epochs=0)
     search = partial(minimum, task, {**task.initial, **pick(personal, task.local_buffers)}, data, mu, how)
     memory = Optima.innermost
     best = search()[0] if memory is None else memory.recall(_key(task, personal, data, mu, how), lambda: search()[0])
-    return {**personal, **pick(best, task.local_buffers), **optimum(task, best)}
-
-
-def optimum(task: Task, best: Tree) -> Tree:
-    """x_i*, as a client keeps it."""
-    return _labelled("optimum", pick(best, task.body + task.head))
+    return {**personal, **pick(best, task.local_buffers), **under("optimum", pick(best, task.params))}
 
 
 class Optima:
-    """Inside, a local optimum that was sought before is remembered, with what the search cost: runs that differ in
-    nothing that it depends on share it. For models that their printed form tells apart, as that of all our own does."""
+    """Context in which local optima are remembered, together with the cost of finding them.
+
+    Runs that agree in everything the search depends on share the result. Models are told apart by their printed form,
+    which is enough for the models of this package.
+    """
 
     innermost: ClassVar["Optima | None"] = None
-    """The one that remembers now."""
+    """The context that is active now."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Tree, int]] = {}
@@ -107,6 +115,7 @@ class Optima:
         Optima.innermost = self._around
 
     def recall(self, key: str, search: Callable[[], Tree]) -> Tree:
+        """Return the remembered optimum, or search for it and remember it."""
         counter = CountFlops.innermost
         if key in self._found:
             best, flops = self._found[key]
@@ -122,21 +131,13 @@ class Optima:
 
 
 ROOM = 1e9
-"""Bytes of local optima that are remembered, at most."""
+"""Maximum number of bytes of local optima that are remembered."""
 
 
 def _key(task: Task, personal: Tree, data: Data, mu: float, how: Search) -> str:
-    """Of all that a search depends on."""
+    """Return a key of everything that a search depends on."""
     x = data.x._asdict() if isinstance(data.x, Graph) else {"x": data.x}
     examples = {**x, "y": data.y, "mask": data.mask, "stream": data.stream}
     trees = (task.initial, pick(personal, task.local_buffers), examples)
     drawn = torch.initial_seed() if task.is_random else 0
     return repr((str(task.module(task.initial)), task.objective, mu, how, drawn, *map(digest, trees)))
-
-
-def _labelled(label: str, tree: Tree) -> Tree:
-    return {f"{label}.{name}": value for name, value in tree.items()}
-
-
-def _unlabelled(label: str, task: Task, personal: Tree) -> Tree:
-    return {name: personal[f"{label}.{name}"] for name in task.body + task.head}

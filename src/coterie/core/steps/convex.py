@@ -1,10 +1,11 @@
-"""What theory asks of a client's objective f_i(x) = ℓ_i(x) + (mu/2) ||x||²: its curvature, and where it is least.
+"""Properties of a client's objective f_i(x) = ℓ_i(x) + (mu/2) ||x||² that theory needs: curvature and minimizer.
 
-Constants are known for linear models: no body to learn, a head of one linear layer. The minimum can be sought for any.
+The curvature is known for linear models, which have no body to learn and a head of one linear layer. The minimizer can
+be computed for any model.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -14,36 +15,40 @@ from torch.func import grad, vjp
 
 from coterie.core.counting import alike
 from coterie.core.data import Data
-from coterie.core.steps import Pull, local_gradient, minibatch
+from coterie.core.steps.batches import minibatch
+from coterie.core.steps.local import Pull, local_gradient
 from coterie.core.task import Task
 from coterie.core.tree import Tree, descend, pick
 from coterie.errors import UserError
+from coterie.settings import Rate, Size
 
 Bound = Literal["1/L", "1/trace"]
-"""A step size by theory: L as it is, or by the bound that has the trace in the place of the largest eigenvalue."""
+"""A step size from theory: by L itself, or by the bound that uses the trace instead of the largest eigenvalue."""
 Step = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Chance = Annotated[float, Field(gt=0, le=1)]
 Solver = Literal["gd", "newton"]
 
 
 class Curvature(NamedTuple):
-    """Of f_i, over all x: no eigenvalue of its Hessian is above L, none below mu."""
+    """Bounds on the curvature of f_i over all x: no eigenvalue of its Hessian is above L, and none is below mu."""
 
     L: float
     trace: float
-    """The bound on L that needs no eigenvalue: of logistic regression, Σ_j ||a_j||² / (4N) + mu."""
+    """A bound on L that needs no eigenvalue. For logistic regression it is Σ_j ||a_j||² / (4N) + mu."""
     mu: float
 
     def step(self, gamma: float | Bound) -> float:
-        """A step size that is given, or asked of theory."""
+        """Return `gamma` itself if it is a number, otherwise the step size from theory."""
         return 1 / (self.L if gamma == "1/L" else self.trace) if isinstance(gamma, str) else gamma
 
 
 def curvature(task: Task, data: Data, mu: float) -> Curvature:
-    """From the eigenvalues of ΦᵀΦ/N: exact, in that for logistic regression the bound L is reached where all scores
-    are even, and for linear regression everywhere."""
+    """Compute the curvature from the eigenvalues of ΦᵀΦ/N.
+
+    The bound L is tight: logistic regression reaches it where all scores are equal, and linear regression everywhere.
+    """
     if task.body or not task.head_is_linear:
-        raise UserError("theory's gamma and p are known for linear models only, like logreg; give the method numbers")
+        raise UserError("theory gives gamma and p for linear models only, such as logreg; set them to numbers")
     phi, _ = _answered(task, data)
     if len(task.head) > 1:
         phi = torch.cat([phi, torch.ones_like(phi[:, :1])], 1)  # a bias is one more feature
@@ -55,46 +60,84 @@ def curvature(task: Task, data: Data, mu: float) -> Curvature:
 
 
 def _answered(task: Task, data: Data) -> tuple[Tensor, Tensor]:
-    """The features (A, M) and the targets (A,) of all answers that count, where there is no body to learn."""
+    """Return the features (A, M) and the targets (A,) of all answers that count, for a model without a body."""
     features, _, _ = task.body_vjp(task.initial, data.x)
     counted = task.objective.counted(data.y, data.mask).flatten()
     return features.flatten(0, -2)[counted], data.y.flatten()[counted]
 
 
 def step_size(gamma: float | Bound, task: Task, data: Data, mu: float) -> float:
-    """The same, for any model if it is given."""
+    """Return `gamma` itself if it is a number; otherwise the step size from theory, which needs a linear model."""
     return curvature(task, data, mu).step(gamma) if isinstance(gamma, str) else gamma
 
 
 def best_p(products: Iterable[float]) -> float:
-    """sqrt(min gamma_i mu_i): how often to communicate, by the theory of Scaffnew and its heirs."""
+    """Return sqrt(min gamma_i mu_i), the best probability of communication in the theory of Scaffnew."""
     if not (least := min(products)) > 0:
         raise UserError(
-            'method.p = "optimal" is sqrt(min gamma_i mu_i), here 0: set method.mu, or a number for method.p'
+            'method.p = "optimal" is sqrt(min gamma_i mu_i), which is 0 here: set method.mu, or a number for method.p'
         )
     return min(1.0, math.sqrt(least))
 
 
+def theory(task: Task, data: Data, mu: float, gamma: float | Bound) -> dict[str, float]:
+    """Return the numbers by which a client helps to calibrate a method: its step size and its strong convexity."""
+    own = curvature(task, data, mu)
+    return {"step": own.step(gamma), "mu": own.mu}
+
+
+def mean_step(measured: Mapping[str, Mapping[str, float]]) -> float:
+    """Return 1 / (mean of the L_i), the step size for the mean of the clients' objectives."""
+    inverse = [1 / client["step"] for client in measured.values()]
+    return len(inverse) / sum(inverse)
+
+
+OptimumSolver = Annotated[
+    Solver, Field(description='Solver for x_i*: "gd" is gradient descent, "newton" is for convex problems.')
+]
+OptimumRate = Annotated[Step | Bound, Field(description="Learning rate of gradient descent to x_i*.")]
+OptimumTolerance = Annotated[
+    Rate, Field(description="The search for x_i* ends at this norm of the gradient, unless it uses minibatches.")
+]
+OptimumEpochs = Annotated[
+    Size, Field(description="Maximum number of passes over the client's examples in the search for x_i*.")
+]
+OptimumBatch = Annotated[
+    Size, Field(description="Examples per step of the search for x_i*; 0 uses all examples of the client.")
+]
+OptimumStart = Annotated[
+    float, Field(description="The search for x_i* starts from this multiple of the initial model.")
+]
+
+
 class Search(NamedTuple):
-    """How a client looks for its own optimum."""
+    """How a client searches for its own optimum."""
 
     solver: Solver
-    """Gradient descent; or Newton's method, for convex f_i: it reaches the limits of the number type."""
+    """Gradient descent, or Newton's method for convex f_i, which reaches the precision of the number type."""
     rate: float | Bound
-    """Of gradient descent."""
+    """Learning rate of gradient descent."""
     tolerance: float
-    """It ends where ||∇f_i|| is no larger; unless by minibatches."""
+    """The search ends when ||∇f_i|| is not larger. Not used with minibatches."""
     epochs: int
-    """Passes over the examples at the most; a step of Newton's counts as one."""
+    """Maximum number of passes over the examples. A Newton step counts as one."""
     batch: int = 0
-    """Examples a step of gradient descent; 0 is all."""
+    """Examples per step of gradient descent; 0 means all."""
     start: float = 1.0
-    """So many times the initial model."""
+    """The search starts from this multiple of the initial model."""
+
+    @classmethod
+    def of(cls, method: object) -> "Search":
+        """Return the search that a method's fields `optimum_...` describe."""
+        return cls(*(getattr(method, f"optimum_{name}") for name in cls._fields))
 
 
 def minimum(task: Task, initial: Tree, data: Data, mu: float, how: Search) -> tuple[Tree, int]:
-    """(x_i*, steps). The search also ends at what is not finite."""
-    over, N = task.body + task.head, len(data.mask)
+    """Search for the minimizer of f_i. Returns (x_i*, number of steps).
+
+    The search also ends if it leaves the finite numbers.
+    """
+    over, N = task.params, len(data.mask)
     params = {**initial, **{name: how.start * initial[name] for name in over}}
     if how.solver == "newton":
         return _newton(task, params, data, mu, how.tolerance, how.epochs)
@@ -111,22 +154,25 @@ def minimum(task: Task, initial: Tree, data: Data, mu: float, how: Search) -> tu
 
 
 def _gradient(task: Task, data: Data, mu: float, batch: int) -> Callable[[Tree, int], tuple[Tree, Tree]]:
-    """(∇f_i, buffers) as a function of the model and of the step. Of a linear model on all examples the gradient is
-    known: that over the outputs, times the features, which are computed once and lie as (M, A)."""
+    """Return (∇f_i, buffers) as a function of the model and of the step.
+
+    For a linear model on all examples the gradient is known: the gradient over the outputs, times the features. These
+    are computed once and stored as (M, A).
+    """
     if batch or task.body or task.buffers or task.is_random or not task.head_is_linear:
 
         def found(params: Tree, step: int) -> tuple[Tree, Tree]:
             g, _, buffers = local_gradient(task, params, minibatch(data, batch, step), over, Pull(mu))
             return g, buffers
 
-        over = task.body + task.head
+        over = task.params
         return found
 
     (weight, *bias), (phi, y) = task.head, _answered(task, data)
     phi, share = phi.T.contiguous(), phi.new_full((len(phi),), 1 / len(phi))
     slope = task.objective.slope(y, share, task.num_outputs)
 
-    def known(params: Tree, step: int) -> tuple[Tree, Tree]:  # noqa: ARG001 - they are all alike
+    def known(params: Tree, step: int) -> tuple[Tree, Tree]:  # noqa: ARG001 - all steps are alike
         outputs = params[weight] @ phi
         G = slope(outputs + params[bias[0]][:, None] if bias else outputs)  # (K, A)
         g = {weight: G @ phi.T, **{name: G.sum(1) for name in bias}}
@@ -140,8 +186,8 @@ def _norm(tree: Tree) -> float:
 
 
 def _newton(task: Task, start: Tree, data: Data, mu: float, tolerance: float, most: int) -> tuple[Tree, int]:
-    """Newton's method with halved steps; its linear systems by conjugate gradients, so that no Hessian is formed."""
-    at = pick(start, task.body + task.head)
+    """Run Newton's method with step halving. Conjugate gradients solve its linear systems, so no Hessian is formed."""
+    at = pick(start, task.params)
 
     def tree(w: Tensor) -> Tree:
         parts = torch.split(w, [value.numel() for value in at.values()])
@@ -164,7 +210,7 @@ def _newton(task: Task, start: Tree, data: Data, mu: float, tolerance: float, mo
             return {**start, **tree(w)}, step
         d = _solved(hessian, g)
         t, now = 1.0, value(w)
-        slack = 4 * torch.finfo(w.dtype).eps * now.abs()  # of a difference that rounding has eaten
+        slack = 4 * torch.finfo(w.dtype).eps * now.abs()  # for differences below rounding
         while t > 1e-9 and not value(w - t * d) <= now - 1e-4 * t * (g @ d) + slack:
             t /= 2
         w = w - t * d
@@ -172,7 +218,7 @@ def _newton(task: Task, start: Tree, data: Data, mu: float, tolerance: float, mo
 
 
 def _solved(product: Callable[[Tensor], Tensor], g: Tensor) -> Tensor:
-    """d with H d = g, as closely as Newton's method can use: up to a tenth of ||g||, or ||g||² where that is less."""
+    """Solve H d = g as closely as Newton's method can use: to a tenth of ||g||, or to ||g||² if that is less."""
     d, residual = torch.zeros_like(g), g
     direction, left = residual, residual @ residual
     enough = float(left) * min(0.1, float(g.norm())) ** 2

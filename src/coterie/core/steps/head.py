@@ -1,4 +1,4 @@
-"""Work on the head alone, where the body does not move."""
+"""Work on the head alone, while the body stays fixed."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.func import grad
 
 from coterie.core.data import Data
-from coterie.core.round import Round
+from coterie.core.round import Reply, Round, Update
 from coterie.core.steps.local import rolling, travelling
 from coterie.core.steps.server import adam, adam_memory
 from coterie.core.task import Task
@@ -15,11 +15,11 @@ from coterie.core.tree import Tree, descend, pick
 from coterie.errors import UserError
 
 POWER = 50
-"""Steps of power iteration."""
+"""Number of steps of power iteration."""
 GAUGED = 50
-"""Rounds from one comparison of rates with their bounds to the next."""
+"""Rounds between two comparisons of the rates with their bounds."""
 SMOOTHNESS_PRODUCTS = 2 * POWER + 1
-"""Of the features with a vector, in `head_smoothness`."""
+"""Products of the features with a vector in `head_smoothness`."""
 
 
 def head_descent(
@@ -33,7 +33,7 @@ def head_descent(
     *,
     adaptive: bool = False,
 ) -> Tree:
-    """Gradient descent on the head alone, on features that do not change; momentum as in `local_sgd`, or Adam."""
+    """Train the head by gradient descent on fixed features, with momentum as in `local_sgd`, or by Adam."""
     slope = _head_gradient(task, features, data, head)
     velocity, memory = dict[str, Tensor](), adam_memory(head) if adaptive else {}
     for _ in range(steps):
@@ -47,10 +47,10 @@ def head_descent(
 
 
 def _head_gradient(task: Task, features: Tensor, data: Data, like: Tree) -> Callable[[Tree], Tree]:
-    """The gradient of the head's loss as a function of the head. Of one linear layer it is known: that over the
-    outputs, times the features.
+    """Return the gradient of the head's loss as a function of the head.
 
-    Features lie as (M, N): so, both products run about twice as fast as the other way round.
+    For one linear layer it is known: the gradient over the outputs, times the features. Features are stored as (M, N),
+    because both products then run about twice as fast as with (N, M).
     """
     if not task.head_is_linear:
         return lambda head: grad(task.head_loss)(head, features, data)
@@ -67,55 +67,66 @@ def _head_gradient(task: Task, features: Tensor, data: Data, like: Tree) -> Call
 
 
 def head_smoothness(task: Task, head: Tree, features: Tensor, data: Data) -> Tensor:
-    """L: no gradient of the loss over a linear head changes faster, by the largest eigenvalue of ΦᵀΦ/N.
+    """Return L, the smoothness of the loss over a linear head, from the largest eigenvalue of ΦᵀΦ/N.
 
-    Power iteration from the mean of |Φ|, which is close already where features are not negative.
+    Power iteration starts from the mean of |Φ|, which is close already if the features are not negative.
     """
     if not task.head_is_linear:
-        raise UserError("the smoothness of the loss is known for heads of one linear layer only; give a number")
+        raise UserError(
+            'method.beta = "auto" needs a head that is a single linear layer, for which the smoothness of the loss is '
+            "known; set method.beta to a number"
+        )
     weight, *bias = head
     phi, share = _answers(task, features, data)
     if bias:
         phi = torch.cat([phi, torch.ones_like(phi[:1])])
     tiny = torch.finfo(phi.dtype).tiny
     largest = phi.abs().amax().clamp(min=tiny)
-    phi = phi / largest  # whose squares neither overflow nor vanish
+    phi = phi / largest  # so that squares neither overflow nor vanish
     v = phi.abs() @ share[:, None]
     for _ in range(POWER):
         v = v / v.norm().clamp(min=tiny)
         v = phi @ (share[:, None] * (phi.T @ v))
     L: Tensor = task.objective.curvature(len(head[weight])) * largest**2 * v.norm()
-    return L.clamp(min=tiny)  # a head of one output has a loss that never changes
+    return L.clamp(min=tiny)  # the loss of a head with one output never changes
 
 
 def gauged(rnd: Round) -> bool:
-    """Whether the rates are compared with their bounds in this round."""
+    """Return whether the rates are compared with their bounds in this round."""
     return rnd.index % GAUGED == 1
 
 
 def gauge(task: Task, head: Tree, features: Tensor, data: Data, rnd: Round, **rates: float | Tensor) -> Tree:
-    """What a client adds to its message for that: the L of its loss over its head, and for each rate of a step on the
-    head 1 if it is not below 2/L."""
+    """Return the numbers by which the server compares rates with their bounds, in rounds where it does.
+
+    They are the smoothness L of the client's loss over its head and, for each rate, 1 if it is not below 2/L.
+    """
     if not (gauged(rnd) and task.head_is_linear):
         return {}
     L = head_smoothness(task, head, features, data)
     return {"smoothness": L, **{f"{name}_steep": (rate * L >= 2).to(L.dtype) for name, rate in rates.items()}}
 
 
-def rate_remarks(update: Tree, **rates: tuple[float | str, str, float]) -> list[str]:
-    """On head steps that were undone, and on rates that are not below their bound: of each its value, its bound in
-    words, and how many times 2/L that is."""
-    mean = {name: float(value / update["weight"]) for name, value in update.items() if not value.ndim}
-    said = []
-    if (undone := mean["undone"]) > 0:
-        said.append(f"the head steps of {_clients(undone)} raised the loss and were undone; lower beta")
+def rate_notes(update: Update, **rates: tuple[float | str, str, float]) -> dict[str, str]:
+    """Return warnings about head steps that were undone, and about rates that are not below their bound.
+
+    Args:
+        update: the aggregate of the cohort.
+        rates: for each rate its value, its bound in words, and the bound as a multiple of 2/L.
+    """
+    notes = {}
+    if (undone := float(update.mean("undone"))) > 0:
+        notes["undone"] = f"the head steps of {_clients(undone)} raised the loss and were undone; lower method.beta"
     for name, (rate, bound, times) in rates.items():
-        if share := mean.get(f"{name}_steep", 0.0):
-            said.append(
-                f"{name} = {rate} is not below {bound}, the bound of convergence theory, for {_clients(share)}; "
-                f"in the mean it is {times * 2 / mean['smoothness']:.3g}"
+        steep = f"{name}_steep"
+        share = float(update.mean(steep)) if steep in update.numbers else 0.0
+        if share:
+            mean = times * 2 / float(update.mean("smoothness"))
+            notes[name] = (
+                f"method.{name} = {rate} is not below {bound} for {_clients(share)}; convergence theory needs that "
+                f"({bound} is {mean:.3g} on average)"
             )
-    return said
+    return notes
 
 
 def _clients(share: float) -> str:
@@ -123,7 +134,7 @@ def _clients(share: float) -> str:
 
 
 def _answers(task: Task, features: Tensor, data: Data) -> tuple[Tensor, Tensor]:
-    """Features as (M, A), and what each answer counts for in the mean."""
+    """Return the features as (M, A), and the weight of each of the A answers in the mean."""
     phi = features.flatten(0, -2).T.contiguous()
     counted = task.objective.counted(data.y, data.mask).flatten()
     return phi, counted / counted.sum(dtype=phi.dtype)
@@ -131,10 +142,10 @@ def _answers(task: Task, features: Tensor, data: Data) -> tuple[Tensor, Tensor]:
 
 def around_features(
     task: Task, shared: Tree, personal: Tree, data: Data, work: Callable[[Tensor], tuple[Tensor, Tree, Tree]]
-) -> tuple[Tree, Tree]:
-    """A client's update with a fixed body: one pass through it forward, `work` on the features as in
-    `Method.on_features`, one pass backward: (message, personal). The gradient over the body is in the message."""
+) -> Reply:
+    """Pass through a fixed body forward, do `work` on the features as in `FixedBody.on_features`, and pass backward."""
     features, pull_back, buffers = task.body_vjp({**shared, **personal}, data.x)
-    g_features, message, head = work(features)
+    g_features, numbers, head = work(features)
     (g,) = pull_back(g_features)
-    return {**g, **travelling(task, shared, buffers), **message}, pick({**personal, **buffers, **head}, personal)
+    tensors = {**g, **travelling(task, shared, buffers)}
+    return Reply(tensors, numbers, pick({**personal, **buffers, **head}, personal))

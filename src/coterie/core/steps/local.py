@@ -1,4 +1,4 @@
-"""A client's gradients, and local steps along them."""
+"""Gradients of a client, and local steps along them."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -8,15 +8,14 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from coterie.core.data import Data
-from coterie.core.method import Passes
+from coterie.core.round import Reply
 from coterie.core.steps.batches import turns
 from coterie.core.task import Task
 from coterie.core.tree import Tree, descend, displacement, pick
-from coterie.settings import Epochs
 
 
 class Pull(NamedTuple):
-    """The proximal term (mu/2) ||w - centre||² of a local objective; without a centre, towards the origin."""
+    """The proximal term (mu/2) ||w - centre||² of a local objective. Without a centre it pulls towards the origin."""
 
     mu: float
     centre: Tree | None = None
@@ -35,22 +34,47 @@ def local_sgd(
     pull: Pull | None = None,
     control: Tree | None = None,
 ) -> tuple[Tree, Tensor]:
-    """Gradient steps on all parameters, or on those named in `over`: (params, loss at the last gradient).
+    """Take local gradient steps. Returns (params, loss at the last gradient).
 
-    The rate is one for all steps, or a function of step 0, 1, ... The momentum is the heavy ball's, and starts from
-    rest. `control` is subtracted from every gradient.
+    Args:
+        task: the model and its loss.
+        params: the client's model, which may hold further entries.
+        data: the client's examples.
+        steps: number of steps, or Epochs.
+        rate: learning rate, or a function of the step 0, 1, ...
+        batch: examples per step; 0 means all.
+        over: names of the parameters to train; all parameters by default.
+        momentum: heavy-ball momentum, which starts from rest.
+        pull: proximal term.
+        control: tree that is subtracted from every gradient.
     """
-    over = task.body + task.head if over is None else over
-    after, velocity = {**params, "loss": torch.zeros(())}, dict[str, Tensor]()
+    over = task.params if over is None else over
+    after, velocity, loss = dict(params), dict[str, Tensor](), torch.zeros(())
     for turn in turns(steps, data, batch):
-        g, loss, buffers = local_gradient(task, after, turn.batch, over, pull)
+        g, value, buffers = local_gradient(task, after, turn.batch, over, pull)
         if control is not None:
             g = displacement(g, control)
-        velocity = {name: rolling(velocity.get(name), value, momentum) for name, value in g.items()}
+        velocity = {name: rolling(velocity.get(name), each, momentum) for name, each in g.items()}
         stepped = descend(pick(after, over), velocity, rate(turn.step) if callable(rate) else rate)
-        after = turn.kept({**after, **stepped, **buffers, "loss": loss}, after)
-    loss = after.pop("loss")
+        after = turn.kept({**after, **stepped, **buffers}, after)
+        loss = turn.kept_value(value, loss)
     return after, loss
+
+
+def sgd_reply(
+    task: Task,
+    shared: Tree,
+    personal: Tree,
+    data: Data,
+    steps: int,
+    rate: float | Tensor | Callable[[int], float | Tensor],
+    batch: int = 0,
+    *,
+    pull: Pull | None = None,
+) -> Reply:
+    """Run local SGD from the client's model, and reply with the displacement of everything that is shared."""
+    after, loss = local_sgd(task, {**shared, **personal}, data, steps, rate, batch, pull=pull)
+    return Reply(displacement(after, shared), {"loss": loss}, pick(after, personal))
 
 
 def fine_tuned(
@@ -63,21 +87,17 @@ def fine_tuned(
     *,
     pull: Pull | None = None,
 ) -> Tree:
-    """The model adapted to the client by local steps on all of it."""
+    """Return the model after local steps on all of its parameters."""
     return local_sgd(task, params, data, steps, rate, batch, pull=pull)[0]
-
-
-def sgd_passes(size: int, steps: int, batch: int = 0, *, each: int = 1) -> Passes:
-    """What local steps on everything cost a client with so many examples, if each takes so many gradients."""
-    batch = min(batch, size) or size
-    gradients = each * steps * (-(-size // batch) if isinstance(steps, Epochs) else 1)
-    return Passes(batch, body_forwards=gradients, body_backwards=gradients, head_steps=gradients)
 
 
 def local_gradient(
     task: Task, params: Tree, data: Data, over: Sequence[str], pull: Pull | None = None
 ) -> tuple[Tree, Tensor, Tree]:
-    """(gradient over the parameters named, loss, buffers). `pull` adds its gradient, but not its value to the loss."""
+    """Differentiate the client's loss over the named parameters. Returns (gradient, loss, buffers).
+
+    `pull` adds its gradient, but does not add its value to the loss.
+    """
     g, loss, buffers = gradient(lambda trained: task.loss({**params, **trained}, data), pick(params, over))
     if pull is not None:
         away = params if pull.centre is None else displacement(params, pick(pull.centre, over))
@@ -86,32 +106,31 @@ def local_gradient(
 
 
 def weighted_loss(task: Task, params: Tree, data: Data, share: Tensor, trained: Tree) -> tuple[Tensor, Tree]:
-    """`task.loss` with each example multiplied by its share."""
+    """Return `task.loss` with each example multiplied by its share."""
     losses, buffers = task.losses({**params, **trained}, data)
     return (share * losses).sum() / task.objective.counted(data.y, data.mask).sum(), buffers
 
 
 def rolling(velocity: Tensor | None, g: Tensor, momentum: float) -> Tensor:
-    """The heavy ball's velocity, undamped: momentum * velocity + g."""
+    """Return the velocity of an undamped heavy ball: momentum * velocity + g."""
     return g if velocity is None or not momentum else momentum * velocity + g
 
 
 def gradient(objective: Callable[[Tree], tuple[Tensor, Tree]], at: Tree) -> tuple[Tree, Tensor, Tree]:
-    """Of objective(tree) = (loss, whatever else comes out): (gradient, loss, whatever else).
+    """Differentiate `objective(tree) -> (loss, aux)`. Returns (gradient, loss, aux).
 
-    Where no torch.func transform is at work, plain autograd gives the same in a sixth less time; over nothing at all
-    it refuses to.
+    Outside of torch.func transforms, plain autograd gives the same in a sixth less time. It refuses an empty tree.
     """
     if not at or torch._C._functorch.peek_interpreter_stack() is not None:
-        g, (loss, rest) = grad_and_value(objective, has_aux=True)(at)
-        return g, loss, rest
+        g, (loss, aux) = grad_and_value(objective, has_aux=True)(at)
+        return g, loss, aux
     leaves = {name: value.detach().requires_grad_() for name, value in at.items()}
     with torch.enable_grad():
-        loss, rest = objective(leaves)
+        loss, aux = objective(leaves)
     g = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
-    return dict(zip(leaves, g, strict=True)), loss.detach(), {name: value.detach() for name, value in rest.items()}
+    return dict(zip(leaves, g, strict=True)), loss.detach(), {name: value.detach() for name, value in aux.items()}
 
 
 def travelling(task: Task, shared: Tree, buffers: Tree) -> Tree:
-    """How far those buffers have moved that are not the client's own."""
+    """Return how far the shared buffers have moved. Buffers that belong to the client are left out."""
     return displacement(buffers, pick(shared, [name for name in task.buffers if name in shared]))

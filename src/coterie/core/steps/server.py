@@ -1,4 +1,4 @@
-"""The server's side: what clients count, and what is done with their sum."""
+"""The server's side of a round: the weights of clients, and steps along the aggregate."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -6,61 +6,61 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from coterie.core.round import Update
 from coterie.core.task import Task
-from coterie.core.tree import Tree, descend, shift
-
-Users = Literal["equal", "sizes"]
+from coterie.core.tree import Tree, descend, pick, shift, under, within
 
 
-def shares(users: Users, sizes: Tensor) -> Tensor:
-    """Weights of a mean over the cohort: clients alike, or by their examples."""
+def shares(users: Literal["equal", "sizes"], sizes: Tensor) -> Tensor:
+    """Return the weights of a mean over the cohort: all equal, or by number of examples."""
     return sizes / sizes.sum() if users == "sizes" else torch.ones_like(sizes) / len(sizes)
 
 
-def server_step(task: Task, shared: Tree, memory: Tree, update: Tree, rate: float) -> tuple[Tree, Tree]:
-    """A step on the gradient in `update`, by Adam where the server has memory of it; buffers move by their mean."""
+def server_step(task: Task, shared: Tree, memory: Tree, update: Update, rate: float) -> tuple[Tree, Tree]:
+    """Step along the aggregated gradient, by Adam if the server has memory of it. Buffers move by their mean."""
     buffers = {name: shared[name] for name in task.buffers if name in shared}
     params = {name: value for name, value in shared.items() if name not in buffers}
-    mean = {name: update[name] / update["weight"] for name in buffers}  # the weights need not sum to one
+    mean = {name: update.tensors[name] / update.weight for name in buffers}  # the weights need not sum to one
     if memory:
-        params, memory = adam(params, memory, update, rate)
+        params, memory = adam(params, memory, update.tensors, rate)
     else:
-        params = descend(params, update, rate)
+        params = descend(params, update.tensors, rate)
     return {**shift(buffers, mean), **params}, memory
 
 
-def server_move(task: Task, shared: Tree, update: Tree, rate: float) -> Tree:
-    """`rate` times as far as the clients moved on average; buffers just as far."""
-    ahead = {name: -update[name] for name in (*task.body, *task.head) if name in shared}
-    return server_step(task, shared, {}, {**update, **ahead}, rate)[0]
+def server_move(
+    task: Task, shared: Tree, update: Update, rate: float, move: Mapping[str, Tensor] | None = None
+) -> Tree:
+    """Move the parameters by `rate` times the clients' mean displacement, or by `move`. Buffers move by their mean."""
+    move = update.tensors if move is None else move
+    ahead = {name: -move[name] for name in task.params if name in shared}
+    moved = update._replace(tensors={**update.tensors, **ahead})
+    return server_step(task, shared, {}, moved, rate)[0]
 
 
-def moments(task: Task, shared: Tree, epsilon: float) -> Tree:
-    """What an adaptive server remembers of displacements and of their squares, at first: m = 0 and v = ε²."""
-    first = {f"m.{name}": torch.zeros_like(shared[name]) for name in task.body + task.head}
-    return {**first, **{f"v.{name}": torch.full_like(shared[name], epsilon**2) for name in task.body + task.head}}
-
-
-def adaptive_move(task: Task, shared: Tree, memory: Tree, update: Tree, rate: float, epsilon: float) -> Tree:
-    """w + rate · m / (√v + ε); buffers move by their mean."""
-    step = {name: memory[f"m.{name}"] / (memory[f"v.{name}"].sqrt() + epsilon) for name in task.body + task.head}
-    return server_move(task, shared, {**update, **step}, rate)
+def adaptive_memory(task: Task, shared: Tree, epsilon: float) -> Tree:
+    """Return the initial memory of an adaptive server: first moments m = 0, second moments v = ε²."""
+    params = pick(shared, task.params)
+    m = {name: torch.zeros_like(value) for name, value in params.items()}
+    v = {name: torch.full_like(value, epsilon**2) for name, value in params.items()}
+    return {**under("m", m), **under("v", v)}
 
 
 def adam_memory(params: Mapping[str, Tensor]) -> Tree:
-    """Adam's first and second moments, and its step count."""
-    moments = {f"{moment}.{name}": torch.zeros_like(value) for moment in "mv" for name, value in params.items()}
-    return {**moments, "t": torch.zeros((), dtype=torch.int64)}
+    """Return Adam's initial memory: first and second moments of zero, and its step count."""
+    zeros = {name: torch.zeros_like(value) for name, value in params.items()}
+    again = {name: torch.zeros_like(value) for name, value in params.items()}
+    return {**under("m", zeros), **under("v", again), ".t": torch.zeros((), dtype=torch.int64)}
 
 
 def adam(params: Tree, memory: Tree, gradient: Mapping[str, Tensor], rate: float | Tensor) -> tuple[Tree, Tree]:
-    """One step of Adam (Kingma and Ba, 2015) with its usual constants: (params, memory)."""
+    """Take one step of Adam (Kingma and Ba, 2015) with its usual constants. Returns (params, memory)."""
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8
-    t = memory["t"] + 1
-    after, kept = {}, {"t": t}
+    t, first, second = memory[".t"] + 1, within("m", memory), within("v", memory)
+    after, m, v = dict[str, Tensor](), dict[str, Tensor](), dict[str, Tensor]()
     for name, value in params.items():
-        m = beta1 * memory[f"m.{name}"] + (1 - beta1) * gradient[name]
-        v = beta2 * memory[f"v.{name}"] + (1 - beta2) * gradient[name] ** 2
-        after[name] = value - rate * (m / (1 - beta1 ** int(t))) / ((v / (1 - beta2 ** int(t))).sqrt() + epsilon)
-        kept |= {f"m.{name}": m, f"v.{name}": v}
-    return after, kept
+        m[name] = beta1 * first[name] + (1 - beta1) * gradient[name]
+        v[name] = beta2 * second[name] + (1 - beta2) * gradient[name] ** 2
+        unbiased = (v[name] / (1 - beta2 ** int(t))).sqrt()
+        after[name] = value - rate * (m[name] / (1 - beta1 ** int(t))) / (unbiased + epsilon)
+    return after, {**under("m", m), **under("v", v), ".t": t}

@@ -1,0 +1,93 @@
+"""The boundary between server and clients: everyone who does local work, wherever they are.
+
+The shared model and the announced Round go down; tensors and single numbers come up, already aggregated. A simulation,
+a cluster and real sites implement the same interface. The server needs nothing else of its clients.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.core.data import Index
+from coterie.core.round import Round, Update
+from coterie.core.tree import Tree
+from coterie.measure.cost import Cost
+
+Counts = dict[int, Tree]
+"""For each client the counts of `Objective.scores`."""
+
+
+@dataclass
+class Replies:
+    """What comes back from a cohort."""
+
+    update: Update | None
+    """The aggregate of the replies; None if nobody replied."""
+    answered: list[int] = field(default_factory=list)
+    """Clients whose replies are in the aggregate."""
+    refused: list[int] = field(default_factory=list)
+    """Clients whose replies were not finite. They count as if they had not answered."""
+    scores: Counts = field(default_factory=dict)
+    """Counts right after the local update, if they were asked for."""
+    cost: Cost = Cost()  # noqa: RUF009 - it is frozen
+    """Cost of the local updates for the clients, without what was sent to them."""
+    scoring_seconds: float = 0.0
+
+
+class Scored(NamedTuple):
+    """The evaluation of some clients."""
+
+    as_is: dict[str, Counts]
+    """By split: counts of the model as it is."""
+    adapted: dict[str, Counts]
+    """By split: counts after adaptation."""
+    train_loss: dict[int, float]
+    """Training loss of the model as it is."""
+
+
+class Clients(ABC):
+    """All clients of a federation, as the server reaches them. A client is numbered by its place in `ids`."""
+
+    ids: Sequence[str]
+    """Names of the clients."""
+    is_new: NDArray[np.bool_]
+    """Which clients are held out of training, as new users."""
+    splits: Sequence[str]
+    """Splits that clients can be evaluated on: "test", and "validation" if there is one."""
+
+    @abstractmethod
+    def sizes(self, split: str = "train") -> Index:
+        """Return the number of examples of each client."""
+
+    @abstractmethod
+    def update(self, shared: Tree, cohort: Sequence[int], weights: Tensor, rnd: Round, scored: bool) -> Replies:
+        """Let a cohort do its local updates, and aggregate the replies.
+
+        What clients keep for themselves stays with them, pending until `keep`. `scored` asks for their scores right
+        after the local update, before aggregation.
+        """
+
+    @abstractmethod
+    def keep(self, shared: Tree, rnd: Round) -> None:
+        """Tell the clients of the last `update` that the round counts, and what the new shared model is."""
+
+    @abstractmethod
+    def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:
+        """Evaluate clients as they are and after adaptation. Nothing changes on the clients."""
+
+    @abstractmethod
+    def save(self, folder: Path, index: int, trees: Mapping[str, Tree], facts: Mapping[str, Any]) -> None:
+        """Write a checkpoint: the server's trees and, unless clients have disks of their own, what they keep."""
+
+    @abstractmethod
+    def restore(self, folder: Path, facts: Mapping[str, Any]) -> tuple[int, dict[str, Tree]]:
+        """Read the newest whole checkpoint. Returns (round, the server's trees), or (0, {}) without one."""
+
+    def close(self) -> None:  # noqa: B027
+        """Release what was started for these clients."""

@@ -1,0 +1,95 @@
+"""What every process needs to do a client's work, besides the client's own data.
+
+The functions below are all that is ever asked of a client. They are pure, they work on tensors only and never look at
+their values, so they also run for many clients at once.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from coterie import streams
+from coterie.core.method import Client, Data, Labels, Method, Prepares, Receives, Reply, Round, Task, Tree
+from coterie.core.tree import shift
+from coterie.measure.probe import Probe
+
+
+@dataclass(frozen=True)
+class Work:
+    """A method and its task, as every process of a run has them."""
+
+    method: Method
+    task: Task
+    labels: Labels
+    """Label space: each client's own classes, or the union of all classes."""
+    seed: int
+
+    @cached_property
+    def probe(self) -> Probe:
+        """Measurements of the task."""
+        return Probe(self.task)
+
+    @cached_property
+    def shares_head(self) -> bool:
+        """Whether one head serves all clients."""
+        return set(self.task.head) <= self.method.init_shared(self.task).keys()
+
+    def num_outputs(self, num_labels: int) -> int:
+        """Return the width of a client's head: that of the shared head, or the size of its label space."""
+        return self.task.num_outputs if self.shares_head else max(1, num_labels)
+
+    def stream(self, name: str, index: int) -> int:
+        """Return the key of a client's random stream in a round."""
+        return streams.key(self.seed, "batches", index, name)
+
+    def create(self, name: str, num_outputs: int) -> Tree:
+        """Return the personal state of a client before anything has happened."""
+        seed = streams.key(self.seed, "personal", 0, name)
+        return self.method.init_personal(self.task, Client(name, num_outputs, seed))
+
+    def prepare(self, name: str, personal: Tree, data: Data) -> Tree:
+        """Return the personal state of a client that prepares for its first round, if the method has clients do so."""
+        if not isinstance(self.method, Prepares):
+            return personal
+        with streams.torch_seeded(streams.key(self.seed, "personal", 0, name)):
+            return self.method.prepare(self.task, personal, data)
+
+
+def local_update(work: Work, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+    """Do a client's work in a round."""
+    return work.method.local_update(work.task, shared, personal, data, rnd)
+
+
+def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]:
+    """Return the personal state after the new broadcast has arrived."""
+    if not isinstance(work.method, Receives):
+        return (personal,)
+    return (work.method.receive(work.task, shared, personal, rnd),)
+
+
+def adapt(work: Work, shared: Tree, personal: Tree, data: Data, steps: int) -> tuple[Tree]:
+    """Return the personal state after adaptation."""
+    return (work.method.adapt(work.task, shared, personal, data, steps),)
+
+
+@torch.no_grad()
+def score(work: Work, shared: Tree, personal: Tree, data: Data) -> tuple[Tree]:
+    """Count the right answers of the client's model."""
+    if not len(data.y):  # not every model takes an empty batch
+        return (dict.fromkeys(("examples", "right", "restricted"), data.stream.new_zeros(())),)
+    outputs = work.method.predict(work.task, shared, personal, data.x)
+    return (work.task.objective.scores(outputs, data.y, data.mask, data.classes),)
+
+
+def score_updated(work: Work, shared: Tree, tensors: Tree, personal: Tree, data: Data) -> tuple[Tree]:
+    """Count the right answers of the client's model right after its local update, before anything is sent."""
+    held = shift(shared, tensors) if work.method.sends == "move" else shared
+    return score(work, held, personal, data)
+
+
+@torch.no_grad()
+def train_loss(work: Work, shared: Tree, personal: Tree, data: Data) -> tuple[Tree]:
+    """Return the loss of the client's model as it is used."""
+    outputs = work.method.predict(work.task, shared, personal, data.x)
+    return ({"loss": work.task.mean_loss(outputs, data)},)

@@ -1,0 +1,32 @@
+"""What an engine computes with: the work, and the data of all simulated clients."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coterie.aggregate.rule import Rule
+from coterie.clients.work import Work
+from coterie.core.data import Data
+from coterie.data.federation import Federation
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The work of simulated clients, their data, and the rule that aggregates their replies."""
+
+    work: Work
+    federation: Federation
+    aggregate: Rule
+
+    def num_outputs(self, client: int) -> int:
+        """Return the width of a client's head."""
+        return self.work.num_outputs(self.federation.num_outputs(client, self.work.labels))
+
+    def data(self, client: int, split: str, index: int) -> Data:
+        """Return a client's examples, with its random stream in that round."""
+        stream = self.work.stream(self.federation.ids[client], index)
+        return self.federation.data(client, split, self.work.labels, stream, self.num_outputs(client))
+
+    def gather(self, clients: Sequence[int], split: str, index: int) -> Data:
+        """Return the examples of several clients with heads of one width: stacked, padded and masked."""
+        keys = [self.work.stream(self.federation.ids[client], index) for client in clients]
+        return self.federation.gather(clients, split, self.work.labels, keys, self.num_outputs(clients[0]))

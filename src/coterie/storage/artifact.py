@@ -1,0 +1,86 @@
+"""What a run folder keeps besides checkpoints, so that models can be loaded without the data.
+
+    announcement.json       what every client was told before the first round
+    initial.safetensors     the initial network
+    clients.safetensors     names, label sets and roles of the clients
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from coterie.core.tree import Tree
+from coterie.data.ragged import Ragged
+from coterie.errors import UserError
+from coterie.storage.files import packed, unpacked, write_atomically
+
+ANNOUNCEMENT, INITIAL, MEMBERS = "announcement.json", "initial.safetensors", "clients.safetensors"
+
+
+class Members(NamedTuple):
+    """The clients of a run, without their data."""
+
+    ids: tuple[str, ...]
+    classes: Ragged
+    """Label set of each client, as places in the list of all classes."""
+    is_new: NDArray[np.bool_]
+    """Which clients were held out of training."""
+
+
+class Artifact(NamedTuple):
+    """Everything that is needed to load the models of a run, besides a checkpoint."""
+
+    announcement: Mapping[str, Any]
+    initial: Tree
+    members: Members
+
+
+def write_artifact(folder: Path, artifact: Artifact) -> None:
+    """Write the files of an artifact."""
+    members = artifact.members
+    names = [name.encode() for name in members.ids]
+    columns = {
+        "ids": np.frombuffer(b"".join(names), np.uint8),
+        "ids_lengths": np.array([len(name) for name in names], np.int64),
+        "classes": members.classes.values,
+        "classes_offsets": members.classes.offsets,
+        "is_new": members.is_new,
+    }
+    write_atomically(folder / MEMBERS, save({name: torch.from_numpy(value.copy()) for name, value in columns.items()}))
+    write_atomically(folder / INITIAL, save(packed(artifact.initial)))
+    write_atomically(folder / ANNOUNCEMENT, (json.dumps(artifact.announcement, indent=2) + "\n").encode())
+
+
+def read_artifact(folder: Path) -> Artifact:
+    """Read the files of an artifact."""
+    missing = [name for name in (ANNOUNCEMENT, INITIAL, MEMBERS) if not (folder / name).exists()]
+    if missing:
+        raise UserError(
+            f"{folder} lacks {', '.join(missing)}, so its models cannot be loaded or trained further. Folders of earlier "
+            "versions of Coterie lack these files; their reports can still be read. Train again to get the models"
+        )
+    try:
+        columns = load((folder / MEMBERS).read_bytes())
+        return Artifact(
+            json.loads((folder / ANNOUNCEMENT).read_text()),
+            unpacked(load((folder / INITIAL).read_bytes())),
+            Members(
+                tuple(_names(columns["ids"].numpy().tobytes(), columns["ids_lengths"].tolist())),
+                Ragged(columns["classes"].numpy(), columns["classes_offsets"].numpy()),
+                columns["is_new"].numpy(),
+            ),
+        )
+    except (KeyError, ValueError, SafetensorError) as error:
+        raise UserError(f"{folder} is damaged: {error}") from None
+
+
+def _names(text: bytes, lengths: Sequence[int]) -> list[str]:
+    ends = np.cumsum([0, *lengths]).tolist()
+    return [text[start:end].decode() for start, end in zip(ends, ends[1:], strict=False)]
