@@ -1,12 +1,13 @@
 """What training costs the clients, counted so that nothing but the seconds depends on the engine or the machine."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-from coterie.clients.setup import Setup
-from coterie.core.method import Round
+if TYPE_CHECKING:
+    from coterie.clients.setup import Setup
+    from coterie.core.method import Round
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,17 @@ class Cost:
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """Return the cost by name, as in summary.json."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> Self:
+        """Read a cost; missing entries are zero and unknown ones are ignored."""
+        return cls(**{field.name: tree[field.name] for field in fields(cls) if field.name in tree})
 
-def local_work(setup: Setup, cohort: Sequence[int], rnd: Round) -> Cost:
+
+def local_work(setup: "Setup", cohort: Sequence[int], rnd: "Round") -> Cost:
     """The cohort's computation."""
     flops, forwards, backwards = 0, 0, 0
     sizes = setup.federation.sizes()[list(cohort)].tolist()

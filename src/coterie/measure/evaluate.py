@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from coterie.clients import client
 from coterie.clients.engine import Engine
 from coterie.clients.setup import Setup
 from coterie.core.method import Tree
+from coterie.measure.protocols import Statistics
 from coterie.storage.store import PersonalStore
 
 Floats = NDArray[np.float64]
@@ -74,20 +75,20 @@ def evaluate(
     return Evaluation(test, next(iter(validation), None), _train_loss(engine, setup, shared, store, existing))
 
 
-def statistics(scores: Scores, sizes: Floats) -> dict[str, Any]:
-    """Over clients. `std` is the population's, `stderr` is std/sqrt(n), the bottom decile is sorted[n//10]."""
+def statistics(scores: Scores, sizes: Floats) -> Statistics:
+    """Compute statistics over clients, leaving out clients without examples."""
     tested = ~np.isnan(scores.accuracy)
     accuracy, sizes = scores.accuracy[tested], sizes[tested]
     if not len(accuracy):
-        return dict.fromkeys(("mean", "weighted_mean", "std", "stderr", "bottom_decile", "restricted_mean"))
-    return {
-        "mean": float(accuracy.mean()),
-        "weighted_mean": float((accuracy * sizes).sum() / sizes.sum()),
-        "std": float(accuracy.std()),
-        "stderr": float(accuracy.std() / np.sqrt(len(accuracy))),
-        "bottom_decile": float(np.sort(accuracy)[len(accuracy) // 10]),
-        "restricted_mean": float(scores.restricted[tested].mean()),
-    }
+        return Statistics()
+    return Statistics(
+        mean=float(accuracy.mean()),
+        weighted_mean=float((accuracy * sizes).sum() / sizes.sum()),
+        std=float(accuracy.std()),
+        stderr=float(accuracy.std() / np.sqrt(len(accuracy))),
+        bottom_decile=float(np.sort(accuracy)[len(accuracy) // 10]),
+        restricted_mean=float(scores.restricted[tested].mean()),
+    )
 
 
 def _both(

@@ -3,9 +3,8 @@
 import logging
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -17,12 +16,13 @@ from coterie.core.method import Round, Tree
 from coterie.core.tree import num_bytes
 from coterie.measure.cost import Cost
 from coterie.measure.evaluate import Evaluation, OnSplit, Scores, evaluate, statistics
+from coterie.measure.protocols import Existing, Figures, New, Statistics
+from coterie.measure.record import Evaluated, Present, Record
 from coterie.server.participation import Participation
 from coterie.server.population import Population
 from coterie.server.round import play_round
 from coterie.storage.store import PersonalStore
 
-Record = dict[str, Any]
 logger = logging.getLogger("coterie")
 
 
@@ -98,42 +98,45 @@ class Simulation:
         sent = self.shared
         played = play_round(self.engine, setup, sent, self.memory, self.store, cohort, rnd, scored=due)
         self.shared, self.memory = played.shared, played.memory
-        record = {"round": index, "cohort": [ids[i] for i in cohort], "train_loss": played.loss}
+        population = None
         if not np.array_equal(before if index > 1 else federation.existing, present):
-            record["population"] = {"clients": rnd.num_clients, "examples": rnd.num_examples}
+            population = Present(rnd.num_clients, rnd.num_examples)
             logger.info(f"round {index}: {rnd.num_clients:,} clients are there, with {rnd.num_examples:,} examples")
-        if silent:
-            record["silent"] = [ids[i] for i in silent]
-        if played.remarks:
-            record["remarks"] = played.remarks
         for remark in played.remarks:
             if remark not in self._said:
                 self._said.add(remark)
                 logger.warning(f"round {index}: {remark}")
         if played.refused:
-            record["refused"] = [ids[i] for i in played.refused]
             logger.warning(
                 f"round {index}: {len(played.refused)} of {len(cohort)} clients sent nothing finite and are left out; "
                 "they are no random sample, so the weights of the others are biased"
             )
         if due:
             self.latest = self._evaluate(present)
-            record["eval"] = self.measured(self.latest, Scores.of(played.scores))
-        cost = played.cost + Cost(bytes_down=num_bytes(sent) * len(silent))
-        return {**record, "cost": cost.as_dict()}
+        return Record(
+            round=index,
+            cohort=tuple(ids[i] for i in cohort),
+            train_loss=played.loss,
+            cost=played.cost + Cost(bytes_down=num_bytes(sent) * len(silent)),
+            eval=self.measured(self.latest, Scores.of(played.scores)) if due and self.latest else None,
+            population=population,
+            silent=tuple(ids[i] for i in silent),
+            refused=tuple(ids[i] for i in played.refused),
+            notes={f"note {n}": remark for n, remark in enumerate(played.remarks, 1)},
+        )
 
-    def measured(self, evaluation: Evaluation, participants: Scores) -> dict[str, Any]:
-        """An evaluation as statistics over clients, laid out as in summary.json."""
-        figures = self._over_clients("test", evaluation.test)
-        figures["existing"]["participants"] = self._statistics("test", participants)
+    def measured(self, evaluation: Evaluation, participants: Scores) -> Evaluated:
+        """Turn an evaluation into statistics over clients."""
+        test, validation = self._over_clients("test", evaluation.test), None
         if evaluation.validation is not None:
-            figures["validation"] = self._over_clients("validation", evaluation.validation)
-        loss = evaluation.train_loss
-        return {**figures, "train_loss": loss if math.isfinite(loss) else None}
+            validation = self._over_clients("validation", evaluation.validation)
+        existing = replace(test.existing, participants=self._statistics("test", participants))
+        loss = evaluation.train_loss if math.isfinite(evaluation.train_loss) else None
+        return Evaluated(existing, test.new, loss, validation)
 
-    def _over_clients(self, split: str, scores: OnSplit) -> dict[str, Any]:
+    def _over_clients(self, split: str, scores: OnSplit) -> Figures:
         as_is, adapted, before, after = (self._statistics(split, each) for each in scores)
-        return {"existing": {"as_is": as_is, "adapted": adapted}, "new": {"before": before, "after": after}}
+        return Figures(Existing(as_is, adapted), New(before, after))
 
-    def _statistics(self, split: str, scores: Scores) -> dict[str, Any]:
+    def _statistics(self, split: str, scores: Scores) -> Statistics:
         return statistics(scores, self.setup.federation.sizes(split)[scores.clients].astype(np.float64))

@@ -9,10 +9,11 @@ from typing import Any, Literal, Protocol, TypeVar
 from coterie import recipe as recipes
 from coterie import registry
 from coterie.errors import UserError
-from coterie.lab.papers.comparison import Row, Table, accuracy
-from coterie.lab.papers.measured import Figure
+from coterie.lab.papers.comparison import Row, accuracy
+from coterie.lab.papers.measured import Percentage
 from coterie.lab.papers.sheet import Sheet, Users
 from coterie.recipe import Recipe, Tables
+from coterie.report.tables import Table
 
 SCALES = ("small", "full")
 OPTIONS = {"data": "--data", "degree": "--degree", "method": "--methods"}
@@ -57,7 +58,7 @@ class Cell:
     at: Mapping[str, str]
     recipe: Recipe
     protocol: str
-    published: Figure | None
+    published: Percentage | None
     published_seconds: float | None
     users: Users = field(default_factory=dict)
 
@@ -121,7 +122,7 @@ def cells(variant: Variant, scale: str, seeds: int, changes: Sequence[str]) -> l
         raise UserError(f"{' '.join(variant.at.values())}: {error}") from None
     recipe = replace(recipe, run=replace(recipe.run, rounds=variant.times * recipe.run.rounds))
     printed = variant.published == "accuracy" and method in sheet.published
-    published = Figure(*sheet.published[method]) if printed else None
+    published = Percentage(*sheet.published[method]) if printed else None
     seconds = sheet.seconds.get(method) if variant.published == "seconds" else None
     users = variant.users or (sheet.users.get(method, {}) if variant.published == "accuracy" else {})
     return [

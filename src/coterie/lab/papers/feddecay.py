@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from coterie.lab.papers.comparison import Row, Table
+from coterie.lab.papers.comparison import Row
 from coterie.lab.papers.experiment import Experiment, Variant
 from coterie.lab.papers.sheet import Sheet, Users
 from coterie.lab.papers.user_tables import over_users, validated
 from coterie.recipe import Tables, load
+from coterie.report.tables import Table
 
 PUBMED, WRITERS = "feddecay/pubmed", "feddecay/writers"
 RATES = (0.05, 0.15, 0.5)
