@@ -7,7 +7,7 @@ import pytest
 
 from coterie.measure.cost import Cost
 from coterie.measure.protocols import OF_ALL_CLIENTS, PARTICIPANTS, PROTOCOLS, Existing, Figures, New, Statistics
-from coterie.measure.record import Evaluated, Present, Record
+from coterie.measure.record import Evaluated, PopulationSize, Record
 from coterie.measure.summary import Summary
 
 ONE = Statistics(0.5, 0.6, 0.1, 0.05, 0.4, 0.7)
@@ -70,7 +70,7 @@ def test_a_round_with_everything():
         "cost": SPENT,
     }
     notes = {"beta": 0.5, "rate": "too large"}
-    record = Record(2, ("a",), None, COST, EVALUATED, Present(3, 7), ("b",), ("a",), notes)
+    record = Record(2, ("a",), None, COST, EVALUATED, PopulationSize(3, 7), ("b",), ("a",), notes)
     assert written(record) == json.dumps(whole)
     assert Record.from_json(json.loads(written(record))) == record
 

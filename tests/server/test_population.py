@@ -10,7 +10,7 @@ import torch
 import coterie
 import reference as ref
 from coterie.errors import UserError
-from coterie.measure.record import Present
+from coterie.measure.record import PopulationSize
 from coterie.methods import PFLEGO, FedAvg
 from coterie.recipe import Recipe
 from coterie.server.population import Population, PopulationSettings
@@ -101,7 +101,7 @@ def test_I_and_N_are_those_of_the_clients_present():
     game = simulation(Listening(tau=2), {"schedule": schedule}, rounds=4)
     records = list(game.play())
     assert announced[-4:] == [(1, 4, 18), (2, 3, 10), (3, 3, 10), (4, 4, 18)]
-    assert [record.population for record in records] == [None, Present(3, 10), None, Present(4, 18)]
+    assert [record.population for record in records] == [None, PopulationSize(3, 10), None, PopulationSize(4, 18)]
     assert all("client-2" not in record.cohort for record in records[1:3])
 
 

@@ -9,7 +9,7 @@ from coterie.measure.protocols import Figures, figures_in
 
 
 @dataclass(frozen=True)
-class Present:
+class PopulationSize:
     """Size of the population that a round draws its cohort from."""
 
     clients: int
@@ -51,7 +51,7 @@ class Record:
     """Cost of the round, summed over its clients."""
     eval: Evaluated | None = None
     """Evaluation after the round, or None if none was due."""
-    population: Present | None = None
+    population: PopulationSize | None = None
     """Size of the population, if it changed before this round."""
     silent: tuple[str, ...] = ()
     """Ids of the clients that were sampled but did not answer."""
@@ -87,7 +87,7 @@ class Record:
             train_loss=tree.get("train_loss"),
             cost=Cost.from_json(tree.get("cost", {})),
             eval=Evaluated.from_json(tree["eval"]) if tree.get("eval") else None,
-            population=Present(population["clients"], population["examples"]) if population else None,
+            population=PopulationSize(population["clients"], population["examples"]) if population else None,
             silent=tuple(tree.get("silent", ())),
             refused=tuple(tree.get("refused", ())),
             notes=dict(tree.get("notes", {})),

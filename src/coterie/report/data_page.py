@@ -9,11 +9,11 @@ from coterie.report.looks import ORANGE
 from coterie.report.units import count
 from coterie.report.words import people
 
-Tree = dict[str, Any]
+Nested = dict[str, Any]
 """Nested tables: a recipe, or what `coterie.report.census` counted."""
 
 
-def data_page(recipe: Tree, data: Tree, clients: Tree | None, problem: str = "") -> str:
+def data_page(recipe: Nested, data: Nested, clients: Nested | None, problem: str = "") -> str:
     """From the records of `coterie.report.census`; without clients, `problem` says why they could not be dealt to."""
     name, partition = str(recipe["data"]["name"]), str(recipe["partition"]["name"])
     parts = [f"dealt by <strong>{escape(partition)}</strong>"]
@@ -31,17 +31,17 @@ def data_page(recipe: Tree, data: Tree, clients: Tree | None, problem: str = "")
     return document(name, parted([*parts, f"seed {recipe['run']['seed']}"]), "\n".join(body))
 
 
-def _facts(facts: Tree) -> str:
+def _facts(facts: Nested) -> str:
     cells = [fact if isinstance(fact, str) else count(fact) for fact in facts.values()]
     return table(["", *facts], [["examples", *map(escape, cells)]])
 
 
-def _ranges(ranges: Tree) -> str:
+def _ranges(ranges: Nested) -> str:
     rows = [[name, *(f"{value:,.10g}" for value in values)] for name, values in ranges.items()]
     return table(["of a client", "min", "median", "max"], rows)
 
 
-def _totals(data: Tree) -> str:
+def _totals(data: Nested) -> str:
     asked, totals = data["asked"], data["totals"]
     series = {"train": (totals["train"], EXISTING), "test": (totals["test"], ORANGE)}
     together = f" {totals['step']:,} {asked['many']} to a bar." if totals["step"] > 1 else ""
@@ -54,7 +54,7 @@ def _totals(data: Tree) -> str:
     )
 
 
-def _held(asked: Tree, clients: Tree) -> str:
+def _held(asked: Nested, clients: Nested) -> str:
     if "spread" in clients:
         held, drawn = clients["spread"], spread_chart(clients["spread"])
         title = "Targets of each client"
@@ -68,7 +68,7 @@ def _held(asked: Tree, clients: Tree) -> str:
     return chart("held", title, caption, caption, drawn, tall=True)
 
 
-def _histograms(data: Tree, clients: Tree) -> list[str]:
+def _histograms(data: Nested, clients: Nested) -> list[str]:
     many = data["asked"]["many"]
     shown = [("sizes", "Sizes", "training examples", "How many clients have how many training examples.")]
     if "variety" in clients:
@@ -76,6 +76,6 @@ def _histograms(data: Tree, clients: Tree) -> list[str]:
     return [_by_role(key, title, what, caption, clients[key]) for key, title, what, caption in shown]
 
 
-def _by_role(key: str, title: str, what: str, caption: str, bins: Tree) -> str:
+def _by_role(key: str, title: str, what: str, caption: str, bins: Nested) -> str:
     series = {"existing": (bins["existing"], EXISTING), "new users": (bins["new"], NEW)}
     return chart(key, title, caption, caption, bars(bins["names"], what, "clients", series, stacked=True))

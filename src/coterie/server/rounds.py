@@ -17,7 +17,7 @@ from coterie.core.tree import num_bytes
 from coterie.measure.cost import Cost
 from coterie.measure.evaluate import Evaluation, OnSplit, Scores, evaluate, statistics
 from coterie.measure.protocols import Existing, Figures, New, Statistics
-from coterie.measure.record import Evaluated, Present, Record
+from coterie.measure.record import Evaluated, PopulationSize, Record
 from coterie.server.participation import Participation
 from coterie.server.population import Population
 from coterie.server.round import play_round
@@ -100,7 +100,7 @@ class Simulation:
         self.shared, self.memory = played.shared, played.memory
         population = None
         if not np.array_equal(before if index > 1 else federation.existing, present):
-            population = Present(rnd.num_clients, rnd.num_examples)
+            population = PopulationSize(rnd.num_clients, rnd.num_examples)
             logger.info(f"round {index}: {rnd.num_clients:,} clients are there, with {rnd.num_examples:,} examples")
         for remark in played.remarks:
             if remark not in self._said:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.lab.papers.measured import Measured, Percentage, over_seeds
-from coterie.lab.papers.sheet import Users
+from coterie.lab.papers.sheet import PublishedUsers
 from coterie.lab.papers.users import Over, SeedMean, seed_mean
 from coterie.measure.protocols import OF_ALL_CLIENTS, PROTOCOLS
 from coterie.report.tables import Table
@@ -25,7 +25,7 @@ class Row:
     """Those that are finished."""
     state: str
     """Words for what is not; empty where all are."""
-    users: Users = field(default_factory=dict)
+    users: PublishedUsers = field(default_factory=dict)
     """What is published of them."""
     seeds: Sequence[int] = ()
     """Of the runs."""

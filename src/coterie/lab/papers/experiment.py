@@ -11,7 +11,7 @@ from coterie import registry
 from coterie.errors import UserError
 from coterie.lab.papers.comparison import Row, accuracy
 from coterie.lab.papers.measured import Percentage
-from coterie.lab.papers.sheet import Sheet, Users
+from coterie.lab.papers.sheet import PublishedUsers, Sheet
 from coterie.recipe import Recipe, Tables
 from coterie.report.tables import Table
 
@@ -41,7 +41,7 @@ class Variant:
     """How it differs from that recipe for that method."""
     published: Literal["accuracy", "seconds", "nothing"] = "accuracy"
     """What of the recipe's published figures is of this very variant."""
-    users: Users = field(default_factory=dict)
+    users: PublishedUsers = field(default_factory=dict)
     """What is published of this very variant's users, in the place of the recipe's figures."""
     times: int = 1
     """As many rounds as the recipe has at its scale."""
@@ -60,7 +60,7 @@ class Cell:
     protocol: str
     published: Percentage | None
     published_seconds: float | None
-    users: Users = field(default_factory=dict)
+    users: PublishedUsers = field(default_factory=dict)
 
     @property
     def row(self) -> str:
