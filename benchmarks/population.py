@@ -20,7 +20,7 @@ from benchmarks.result import Figure, Result, ratio
 from benchmarks.timing import Child, Seconds, interleave, timing_recipe
 from coterie.data.federation import Federation
 from coterie.data.ragged import Ragged
-from coterie.server.rounds import Record
+from coterie.measure.record import Record
 from coterie.training import Training
 
 WARM_UP = 50
@@ -68,7 +68,7 @@ def play(
 
     def report(record: Record) -> None:
         nonlocal start
-        if record["round"] > warm_up:
+        if record.round > warm_up:
             done(time.perf_counter() - start)
         start = time.perf_counter()
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from coterie.data.federation import Federation
+from coterie.lab.endless import endless
 from coterie.recipe import Recipe
 from coterie.training import prepare
 
@@ -23,8 +24,6 @@ Seconds = dict[str, list[float]]
 
 TURN = 0.2
 """A piece of work that takes fewer seconds is done several times when its turn comes."""
-FOREVER = 10_000
-"""Rounds that no benchmark reaches: the last round of a run is evaluated, and that is not what is timed."""
 
 
 def interleave(variants: Mapping[str, Work], repeats: int) -> Seconds:
@@ -70,13 +69,13 @@ def scaled(work: Work, factor: float) -> Work:
 def rounds(federation: Federation, engine: str, clients_per_round: int, **sections: dict[str, Any]) -> Work:
     """A run whose next round is the piece of work; `sections` are the recipe's [method] and [model]."""
     game = prepare(timing_recipe(engine, clients_per_round, **sections), federation).play()
-    return lambda: float(next(game)["cost"]["seconds"])
+    return lambda: next(game).cost.seconds
 
 
 def timing_recipe(engine: str, clients_per_round: int, **sections: dict[str, Any]) -> Recipe:
     """A recipe that never evaluates."""
-    run = {"rounds": FOREVER, "eval_every": FOREVER, "clients_per_round": clients_per_round, "checkpoint_every": 1}
-    return Recipe.parse({"run": run, "engine": {"kind": engine}, **sections})
+    run = {"clients_per_round": clients_per_round, "checkpoint_every": 1}
+    return endless(Recipe.parse({"run": run, "engine": {"kind": engine}, **sections}))
 
 
 class Child:

@@ -49,7 +49,7 @@ def play(tmp_path, monkeypatch):
 
 def test_the_example_of_the_readme_runs(play):
     left = play(ROOT / "README.md")
-    assert left["run"].summary["existing"]["as_is"]["mean"] > 0.9
+    assert left["run"].summary.existing.as_is.mean > 0.9
     assert left["anna"].classes == (0, 1)
     assert left["emil"].classes == (8, 9)
 
@@ -108,7 +108,7 @@ def test_the_guide_to_feddecay_runs(play, capsys):
 
 def test_the_guide_to_participation_runs(play, capsys):
     left = play(ROOT / "docs" / "participation.md")
-    counts = [record["population"]["clients"] for record in left["run"].history if "population" in record]
+    counts = [record.population.clients for record in left["run"].history if record.population]
     assert capsys.readouterr().out == f"{counts}\n"
     assert len(set(counts)) > 1
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import coterie
+from coterie.measure.protocols import Existing, New, Statistics
 from coterie.methods import FLIX, PFLEGO, FedAvg
 from coterie.models.mlp import MLP
 
@@ -48,7 +50,7 @@ def test_a_clients_model_is_a_plain_module_that_scores_as_reported(run):
         assert not model.training
         predicted = np.array(model.classes)[model(torch.tensor(x, dtype=torch.float32)).argmax(1)]
         accuracies.append(np.mean(predicted == y))
-    assert np.mean(accuracies) == pytest.approx(run.summary["existing"]["as_is"]["mean"])
+    assert np.mean(accuracies) == pytest.approx(run.summary.existing.as_is.mean)
     assert np.mean(accuracies) > 0.9
 
 
@@ -159,7 +161,7 @@ def test_further_settings_of_a_recipe(federation, tmp_path):
         "method": {"tau": 3},
     }
     run = coterie.train(federation, method="fedavg", engine="vmap", rounds=4, settings=settings, out=tmp_path / "run")
-    assert (run.summary["engine"], run.summary["rounds"], run.recipe.engine.memory) == ("loop", 1, 0.5)
+    assert (run.summary.engine, run.summary.rounds, run.recipe.engine.memory) == ("loop", 1, 0.5)
     assert run.shared["body.1.weight"].shape == (7, 64)
     assert run.recipe.method == FedAvg(tau=3)
     assert "memory = 0.5" in (tmp_path / "run" / "recipe.toml").read_text()
@@ -199,15 +201,15 @@ def test_every_round_is_told(federation):
     told = []
     run = coterie.train(federation, method=PFLEGO(tau=2), rounds=3, eval_every=2, on_round=told.append)
     assert told == run.history
-    assert [record["round"] for record in told] == [1, 2, 3]
+    assert [record.round for record in told] == [1, 2, 3]
 
 
 def test_a_run_is_shown_by_its_figures(federation):
     run = coterie.train(federation, method=PFLEGO(tau=2), rounds=0)
-    for what, mean in (("as_is", 0.25), ("adapted", 0.98765)):
-        run.summary["existing"][what]["mean"] = mean
+    existing = Existing(as_is=Statistics(mean=0.25), adapted=Statistics(mean=0.98765))
+    run.summary = replace(run.summary, existing=existing)
     assert repr(run) == "<Run of pflego: 0 rounds, 4 clients, accuracy 25.00% as is, 98.77% adapted>"
-    run.summary["new"]["after"]["mean"] = 0.5
+    run.summary = replace(run.summary, new=New(after=Statistics(mean=0.5)))
     assert repr(run).endswith("adapted, 50.00% of new users after adaptation>")
 
 
@@ -285,14 +287,14 @@ def test_out_and_resume_from_python(federation, tmp_path):
             == whole.summary
         )
     longer = coterie.train(federation, rounds=7, out=tmp_path / "whole", resume=True, **settings)
-    assert [record["round"] for record in longer.history] == [1, 2, 3, 4, 5, 6, 7]
+    assert [record.round for record in longer.history] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_logistic_regression_has_no_body_to_share(federation):
     run = coterie.train(federation, model="logreg", method=PFLEGO(tau=20, beta=0.5), rounds=4, clients_per_round=4)
     assert run.shared == {}
-    assert run.summary["cost"]["bytes_down"] == 0
-    assert run.summary["existing"]["as_is"]["mean"] > 0.9
+    assert run.summary.cost.bytes_down == 0
+    assert run.summary.existing.as_is.mean > 0.9
 
 
 def test_what_is_handed_out_is_a_copy(run):
@@ -351,6 +353,6 @@ def test_everyone_new_leaves_nobody_to_train():
 
 
 def test_the_protocol_says_what_new_users_have_before_adaptation(federation, run):
-    settled = coterie.train(federation, model="mlp", method=FLIX(optimum_epochs=1), rounds=0).summary["protocol"]
+    settled = coterie.train(federation, model="mlp", method=FLIX(optimum_epochs=1), rounds=0).summary.protocol
     assert settled.endswith("new.before has what the method makes of a client's training split at first sight.")
-    assert "at first sight" not in run.summary["protocol"]
+    assert "at first sight" not in run.summary.protocol

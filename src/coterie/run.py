@@ -14,10 +14,10 @@ from coterie.core.method import Client, Tree
 from coterie.data.federation import Federation
 from coterie.errors import UserError
 from coterie.measure.evaluate import Scores
-from coterie.measure.summary import protocol, totals, which, with_last10
+from coterie.measure.summary import Summary, protocol, totals, which, with_last10
 from coterie.recipe import Recipe
-from coterie.report.document import people, things
-from coterie.server.rounds import Record, Simulation
+from coterie.report.words import people, things
+from coterie.server.rounds import Simulation
 from coterie.settings import length
 
 
@@ -36,13 +36,13 @@ class Run:
     def __repr__(self) -> str:
         summary, federation = self.summary, self.federation
         figures = {
-            "as is": summary["existing"]["as_is"]["mean"],
-            "adapted": summary["existing"]["adapted"]["mean"],
-            "of new users after adaptation": summary["new"]["after"]["mean"],
+            "as is": summary.existing.as_is.mean,
+            "adapted": summary.existing.adapted.mean,
+            "of new users after adaptation": summary.new.after.mean,
         }
         told = ", ".join(f"{mean:.2%} {what}" for what, mean in figures.items() if mean is not None)
-        size = f"{things(summary['rounds'], 'round')}, {people(len(federation.existing), len(federation.new))}"
-        return f"<Run of {summary['method']}: {size}, {summary['score']} {told or 'not measured'}>"
+        size = f"{things(summary.rounds, 'round')}, {people(len(federation.existing), len(federation.new))}"
+        return f"<Run of {summary.method}: {size}, {summary.score} {told or 'not measured'}>"
 
     @property
     def federation(self) -> Federation:
@@ -99,9 +99,9 @@ class Run:
             personal = setup.method.settle(setup.task, personal, data)
             return self._module(setup.method.adapt(setup.task, self.shared, personal, data, steps), classes)
 
-    def clients(self) -> list[Record]:
+    def clients(self) -> list[dict[str, Any]]:
         """A row for each client, as in clients.csv."""
-        visits = Counter(client for record in self.history for client in record["cohort"])
+        visits = Counter(client for record in self.history for client in record.cohort)
         evaluation, federation = self._evaluation.test, self.federation
         rows = [
             *_rows("existing", evaluation.as_is, evaluation.adapted),
@@ -120,20 +120,21 @@ class Run:
             for i, role, figures in rows
         ]
 
-    def _summary(self) -> dict[str, Any]:
+    def _summary(self) -> Summary:
         simulation, setup = self._simulation, self._setup
-        none = Scores.of({})
-        final = self.history[-1]["eval"] if self.history else simulation.measured(self._evaluation, none)
+        final = self.history[-1].eval if self.history else None
+        final = final or simulation.measured(self._evaluation, Scores.of({}))
+        figures = with_last10(final, self.history)
         present = simulation.population.present(max(1, len(self.history)))
         existing = which(len(self._evaluation.test.as_is.clients), len(present))
         new = which(len(self._evaluation.test.before.clients), len(self.federation.new))
-        return {
-            "method": registry.name_of("method", setup.method),
-            "engine": registry.name_of("engine", simulation.engine),
-            "seed": setup.seed,
-            "rounds": len(self.history),
-            "score": setup.task.objective.score,
-            "protocol": protocol(
+        return Summary(
+            method=registry.name_of("method", setup.method),
+            engine=registry.name_of("engine", simulation.engine),
+            seed=setup.seed,
+            rounds=len(self.history),
+            score=setup.task.objective.score,
+            protocol=protocol(
                 setup.task.objective.score,
                 setup.labels,
                 simulation.adapt_steps,
@@ -142,12 +143,13 @@ class Run:
                 new,
                 settles=setup.settles,
             ),
-            **with_last10(final, self.history),
-            **({"validation": final["validation"]} if "validation" in final else {}),
-            **({} if (ratio := setup.method.emphasis()) is None else {"emphasis": ratio}),
-            "train_loss": final["train_loss"],
-            "cost": totals(self.history).as_dict(),
-        }
+            existing=figures.existing,
+            new=figures.new,
+            validation=final.validation,
+            emphasis=setup.method.emphasis(),
+            train_loss=final.train_loss,
+            cost=totals(self.history),
+        )
 
     def _module(self, personal: Tree, classes: Sequence[Any]) -> nn.Module:
         module = self._setup.task.module(self._setup.method.personal_params(self._setup.task, self.shared, personal))
@@ -174,7 +176,7 @@ class Run:
         return ids.index(client)
 
 
-def _rows(role: str, plain: Scores, adapted: Scores) -> list[tuple[int, str, Record]]:
+def _rows(role: str, plain: Scores, adapted: Scores) -> list[tuple[int, str, dict[str, float]]]:
     columns = zip(plain.clients, plain.accuracy, plain.restricted, adapted.accuracy, adapted.restricted, strict=True)
     names = ("accuracy", "restricted", "adapted", "adapted_restricted")
     return [(i, role, dict(zip(names, map(float, figures), strict=True))) for i, *figures in columns]

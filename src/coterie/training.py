@@ -18,6 +18,7 @@ from coterie.core.method import Method, Round, Task
 from coterie.core.tree import digest, like
 from coterie.data.federation import Federation
 from coterie.errors import UserError
+from coterie.measure.record import Record
 from coterie.models.init import draw
 from coterie.models.model import Model
 from coterie.models.module import Own
@@ -26,7 +27,7 @@ from coterie.report.page import page
 from coterie.run import Run
 from coterie.server.participation import Fixed
 from coterie.server.population import Population, PopulationSettings
-from coterie.server.rounds import Record, Simulation
+from coterie.server.rounds import Simulation
 from coterie.settings import length
 from coterie.storage.checkpoint import load_checkpoint, save_checkpoint
 from coterie.storage.folder import RunFolder
@@ -131,7 +132,7 @@ class Training:
         logger.info("engine %s: %s (%s)", name, engine.__doc__, self.simulation.reason)
         try:
             for record in self.simulation.play():
-                last = record["round"] == self.simulation.rounds
+                last = record.round == self.simulation.rounds
                 stop = not last and should_stop is not None and should_stop()
                 self._write(record, checkpoint=stop or last)
                 if on_round:
@@ -153,7 +154,7 @@ class Training:
         if self._folder is None:
             return
         self._folder.append(record)
-        if checkpoint or record["round"] % self.recipe.run.checkpoint_every == 0:
+        if checkpoint or record.round % self.recipe.run.checkpoint_every == 0:
             simulation = self.simulation
             trees = {"shared": simulation.shared, "memory": simulation.memory}
             self._folder.sync()

@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 from commands import coterie, in_folder
-from coterie.lab.sweep.progress import SweepProgress
+from coterie.track.sweep_bars import SweepProgress
 from sweeps import GOOD, IDLE, TREE
 
 
@@ -45,7 +45,7 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(monkeypatch, tmp_path, capsys
 
     def interrupted(self, record):
         plain(self, record)
-        if record["round"] == 2:
+        if record.round == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(SweepProgress, "advance", interrupted)

@@ -94,7 +94,7 @@ def test_a_model_that_looks_into_its_inputs_is_trained(method):
     run = train(
         ref.federation((4, 4, 4)), method=method, model=nn.Sequential(*BRANCH, nn.Linear(8, 5)), head="2", rounds=1
     )
-    assert run.summary["engine"] == "loop"
+    assert run.summary.engine == "loop"
 
 
 def test_the_choice_is_said_in_one_line(caplog):

@@ -14,6 +14,7 @@ from coterie.clients.setup import Setup
 from coterie.core.counting import CountFlops
 from coterie.core.tree import stack
 from coterie.measure.cost import local_work
+from coterie.measure.record import Record
 from coterie.models.logreg import LogReg
 from coterie.models.mlp import MLP
 from coterie.models.module import Own
@@ -241,8 +242,8 @@ def run(name: str, seed: int = 0, rounds: int = 12) -> Run:
     return train(blobs(), method=name, model="mlp", rounds=rounds, clients_per_round=some, seed=seed, eval_every=6)
 
 
-def without_seconds(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**record, "cost": {**record["cost"], "seconds": None}} for record in history]
+def without_seconds(history: list[Record]) -> list[Record]:
+    return [replace(record, cost=replace(record.cost, seconds=0.0)) for record in history]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -253,13 +254,13 @@ def test_the_seed_decides_everything(name):
     assert same(one.personal("c0"), again.personal("c0"))
     assert not (same(one.shared, other.shared) and same(one.personal("c0"), other.personal("c0")))
     if not registry.load("method", name).everyone:
-        assert [record["cohort"] for record in one.history] != [record["cohort"] for record in other.history]
+        assert [record.cohort for record in one.history] != [record.cohort for record in other.history]
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_it_learns_and_new_users_profit_from_adaptation(name):
     trained, untrained = run(name), run(name, rounds=0)
-    assert trained.summary["train_loss"] < 0.8 * untrained.summary["train_loss"]
-    for group, protocol in (("existing", "adapted"), ("new", "after")):
-        assert trained.summary[group][protocol]["mean"] >= untrained.summary[group][protocol]["mean"]
-    assert trained.summary["new"]["after"]["mean"] > 0.8
+    assert trained.summary.train_loss < 0.8 * untrained.summary.train_loss
+    for key in ("existing.adapted", "new.after"):
+        assert trained.summary[key].mean >= untrained.summary[key].mean
+    assert trained.summary.new.after.mean > 0.8

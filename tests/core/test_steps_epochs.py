@@ -140,9 +140,9 @@ def test_adaptation_in_epochs_from_python():
     by_epochs, by_steps = (train(clients(), adapt_steps=steps, **options) for steps in ("2 epochs", 8))
     row, other = (run.clients()[-1] for run in (by_epochs, by_steps))
     assert row == other  # the new client's 7 examples are 4 batches an epoch
-    assert "after 2 local adaptation epochs on" in by_epochs.summary["protocol"]
-    assert "before and after 2 such epochs." in by_epochs.summary["protocol"]
-    assert "after 8 local adaptation steps on" in by_steps.summary["protocol"]
+    assert "after 2 local adaptation epochs on" in by_epochs.summary.protocol
+    assert "before and after 2 such epochs." in by_epochs.summary.protocol
+    assert "after 8 local adaptation steps on" in by_steps.summary.protocol
     x, y = np.random.default_rng(1).normal(size=(7, 3)), [0, 1, 0, 1, 0, 1, 1]
     models = [by_epochs.personalize(x, y, steps) for steps in ("2 epochs", 8, None, 2)]
     weights = [model.state_dict()["head.weight"] for model in models]
@@ -155,4 +155,4 @@ def test_adaptation_in_epochs_from_python():
 
 def test_the_cost_of_epochs_is_each_clients_own():
     run = train(clients(), method=FedAvg(tau="2 epochs", batch_size=2), rounds=1, adapt_steps=0)
-    assert run.history[0]["cost"]["body_forwards"] == 2 * (3 + 6)
+    assert run.history[0].cost.body_forwards == 2 * (3 + 6)

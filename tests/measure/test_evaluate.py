@@ -1,5 +1,7 @@
 """Statistics over clients by hand; protocols that differ only in what they should."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ import reference as ref
 from coterie.clients import client
 from coterie.clients.loop import Loop
 from coterie.measure.evaluate import Evaluation, Scores, evaluate, statistics
+from coterie.measure.protocols import OF_ALL_CLIENTS, Statistics
 from coterie.methods import PFLEGO, FedAvg
 
 
@@ -17,24 +20,24 @@ def test_statistics_by_hand():
     accuracy = np.arange(20) / 20
     sizes = np.array([1.0] * 19 + [21.0])
     figures = statistics(Scores(list(range(20)), accuracy, accuracy + 1), sizes)
-    assert figures == {
-        "mean": pytest.approx(0.475),
-        "weighted_mean": pytest.approx((accuracy[:19].sum() + 21 * 0.95) / 40),
-        "std": pytest.approx(np.sqrt((20**2 - 1) / 12) / 20),
-        "stderr": pytest.approx(np.sqrt((20**2 - 1) / 12) / 20 / np.sqrt(20)),
-        "bottom_decile": pytest.approx(0.1),  # sorted[20 // 10]
-        "restricted_mean": pytest.approx(1.475),
-    }
+    assert figures == Statistics(
+        mean=pytest.approx(0.475),
+        weighted_mean=pytest.approx((accuracy[:19].sum() + 21 * 0.95) / 40),
+        std=pytest.approx(np.sqrt((20**2 - 1) / 12) / 20),
+        stderr=pytest.approx(np.sqrt((20**2 - 1) / 12) / 20 / np.sqrt(20)),
+        bottom_decile=pytest.approx(0.1),  # sorted[20 // 10]
+        restricted_mean=pytest.approx(1.475),
+    )
 
 
 def test_clients_without_a_test_split_are_left_out():
     counts = {0: (2, 1, 1), 1: (0, 0, 0), 2: (3, 3, 3)}
     scores = Scores.of({i: counted(*each) for i, each in counts.items()})
-    assert statistics(scores, np.array([1.0, 0.0, 3.0]))["weighted_mean"] == pytest.approx(0.875)
+    assert statistics(scores, np.array([1.0, 0.0, 3.0])).weighted_mean == pytest.approx(0.875)
 
 
 def test_no_clients_no_figures():
-    assert set(statistics(Scores.of({}), np.array([])).values()) == {None}
+    assert statistics(Scores.of({}), np.array([])) == Statistics()
 
 
 def counted(examples, right, restricted):
@@ -130,15 +133,13 @@ def test_validation_examples_are_scored_as_test_examples_are(kind):
     run = coterie.train(
         coterie.Federation.from_arrays(clients, new=["c"]), model="mlp", method="pflego", rounds=2, engine=kind
     )
-    validation = run.summary["validation"]
-    for group, protocols in validation.items():
-        for protocol, figures in protocols.items():
-            assert figures == {key: run.summary[group][protocol][key] for key in figures}
-    assert validation.keys() == {"existing", "new"}
-    assert validation["existing"].keys() == {"as_is", "adapted"}
-    assert "validation" in run.history[-1]["eval"]
+    validation = run.summary.validation
+    for protocol in OF_ALL_CLIENTS:
+        assert validation[protocol.key] == replace(run.summary[protocol.key], last10_mean=None)
+    assert validation.existing.participants is None
+    assert run.history[-1].eval.validation == validation
 
 
 def test_without_validation_examples_there_are_no_validation_figures():
     clients = {"a": (np.ones((3, 4)), [0, 1, 0], np.ones((2, 4)), [0, 1])}
-    assert "validation" not in coterie.train(coterie.Federation.from_arrays(clients), rounds=1).summary
+    assert coterie.train(coterie.Federation.from_arrays(clients), rounds=1).summary.validation is None

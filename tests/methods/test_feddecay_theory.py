@@ -25,13 +25,14 @@ import laboratory as lab
 import reference as ref
 from coterie import Federation
 from coterie.core.method import Method
+from coterie.measure.summary import Summary
 from coterie.methods import FOMAML, PFLEGO, FedAvg, FedDecay, FedSGD
 from coterie.methods.feddecay import emphasis_limit
 from coterie.models.logreg import LogReg
 from coterie.models.module import Own
 from coterie.recipe import Recipe
 from coterie.report.sections import protocol_sentence
-from coterie.report.table import closing_table
+from coterie.report.terminal import closing_table
 from coterie.training import prepare
 
 # -- equation 10 and Table 1
@@ -139,10 +140,12 @@ def test_where_nothing_is_known():
 
 
 def test_it_is_printed_where_it_is_known():
-    summary, said = {"method": "fedavg", "protocol": "So and so."}, "by Table 1 of FedDecay: 0.0375."
+    facts = {"method": "fedavg", "engine": "loop", "seed": 0, "rounds": 0, "protocol": "So and so."}
+    said = "by Table 1 of FedDecay: 0.0375."
     for known, expected in (({"emphasis": 0.03751}, True), ({"emphasis": None}, False), ({}, False)):
-        assert (said in str(closing_table({**summary, **known}).caption)) is expected
-        assert protocol_sentence({**summary, **known}).endswith(said if expected else "So and so.")
+        summary = Summary.from_json({**facts, **known})
+        assert (said in str(closing_table(summary).caption)) is expected
+        assert protocol_sentence(summary).endswith(said if expected else "So and so.")
 
 
 # -- Theorem 1

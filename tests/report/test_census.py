@@ -83,7 +83,7 @@ def test_bins_of_real_numbers_are_those_of_numpy() -> None:
 def test_targets_have_a_mean_and_deciles() -> None:
     y = np.concatenate([np.arange(11.0), [3.0, 5.0], [-1.0]])
     fed = federation(y, [np.arange(11), [11, 12], [13]], (), new=[0])
-    drawn = census.spread(fed, 9)
+    drawn = census.target_ranges(fed, 9)
     assert drawn.clients == ["c2", "c1", "c0"]
     assert drawn.mean.tolist() == [-1, 4, 5]
     np.testing.assert_allclose(drawn.low, [-1, 3.2, 1])

@@ -1,14 +1,16 @@
 import subprocess
 import sys
+from dataclasses import replace
 
 import plotly.graph_objects as go
 import pytest
 from page_inputs import CLIENTS, HISTORY, RECIPE, statistics, summary
 from parsed_page import Parsed
 
+from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, PARTICIPANTS, New
+from coterie.report.looks import LOOKS
 from coterie.report.page import page
-from coterie.report.protocols import ADAPTED, AFTER, AS_IS, BEFORE, PARTICIPANTS
-from coterie.report.strip import spread
+from coterie.report.strip import side_by_side
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,7 @@ def test_statistics_are_in_the_rows_of_their_protocols(usual: Parsed) -> None:
         "bottom decile": "70.00",
         "last ten": "79.80",
     }
-    means = {protocol.label: usual.row(protocol.label)["mean"] for protocol in (AS_IS, ADAPTED, PARTICIPANTS, BEFORE)}
+    means = {protocol.title: usual.row(protocol.title)["mean"] for protocol in (AS_IS, ADAPTED, PARTICIPANTS, BEFORE)}
     assert list(means.values()) == ["85.00", "90.00", "95.00", "50.00"]
 
 
@@ -56,16 +58,16 @@ def test_says_what_was_run(usual: Parsed) -> None:
 
 
 def test_curves_are_those_of_the_history(usual: Parsed) -> None:
-    assert usual.trace("accuracy", AS_IS.label)["x"] == [1, 2]
-    assert usual.trace("accuracy", AS_IS.label)["y"] == pytest.approx([0.65, 0.85])
-    assert usual.trace("accuracy", AFTER.label)["y"] == pytest.approx([0.6, 0.8])
+    assert usual.trace("accuracy", AS_IS.title)["x"] == [1, 2]
+    assert usual.trace("accuracy", AS_IS.title)["y"] == pytest.approx([0.65, 0.85])
+    assert usual.trace("accuracy", AFTER.title)["y"] == pytest.approx([0.6, 0.8])
     assert usual.trace("loss", "cohort of the round")["y"] == [0.9, 0.5]
     assert usual.trace("loss", "all clients, objective (1)")["y"] == [0.8, 0.4]
 
 
 def test_each_client_is_a_dot_that_tells_about_it(usual: Parsed) -> None:
-    assert usual.trace("clients", AS_IS.label)["y"] == [0.75, 0.75, 1.0]
-    (hover,) = usual.trace("clients", AFTER.label)["customdata"]
+    assert usual.trace("clients", AS_IS.title)["y"] == [0.75, 0.75, 1.0]
+    (hover,) = usual.trace("clients", AFTER.title)["customdata"]
     for part in ("client d", "100.00 %", "classes 1 3", "28 training examples", "1 visits"):
         assert part in hover
 
@@ -73,7 +75,7 @@ def test_each_client_is_a_dot_that_tells_about_it(usual: Parsed) -> None:
 def test_same_protocol_same_colour(usual: Parsed) -> None:
     for protocol in (AS_IS, ADAPTED, AFTER):
         for figure in ("accuracy", "clients"):
-            assert usual.trace(figure, protocol.label)["marker"]["color"] == protocol.color
+            assert usual.trace(figure, protocol.title)["marker"]["color"] == LOOKS[protocol].color
 
 
 def test_plotly_accepts_the_figures_and_readers_are_told_what_they_show(usual: Parsed) -> None:
@@ -96,7 +98,7 @@ def test_nothing_is_loaded_from_elsewhere(usual: Parsed) -> None:
 
 def test_restricted_column_only_when_it_differs(usual: Parsed) -> None:
     assert "restricted" not in usual.row("new, before")
-    new = {"before": {**statistics(0.5), "restricted_mean": 0.987}, "after": statistics(0.8)}
+    new = New(replace(statistics(0.5), restricted_mean=0.987), statistics(0.8))
     parsed = Parsed(page("r", RECIPE, summary(new=new), HISTORY, CLIENTS))
     assert parsed.row("new, before")["restricted"] == "98.70"
     assert parsed.row("new, after")["restricted"] == "80.00"
@@ -104,13 +106,13 @@ def test_restricted_column_only_when_it_differs(usual: Parsed) -> None:
 
 @pytest.mark.parametrize(("last", "kind"), [(0.5, None), (0.01, "log"), (0.0, None)])
 def test_loss_axis_is_logarithmic_only_beyond_a_decade(last: float, kind: str | None) -> None:
-    history = [HISTORY[0], {**HISTORY[1], "train_loss": last}]
+    history = [HISTORY[0], replace(HISTORY[1], train_loss=last)]
     parsed = Parsed(page("r", RECIPE, summary(), history, CLIENTS))
     assert parsed.figures["loss"]["layout"]["yaxis"].get("type") == kind
 
 
 def test_equal_clients_stand_side_by_side() -> None:
-    offsets = spread([1.0] * 500 + [0.2])
+    offsets = side_by_side([1.0] * 500 + [0.2])
     assert len(set(offsets[:500])) == 500
     assert max(map(abs, offsets)) < 0.5
     assert offsets[500] == 0
@@ -118,5 +120,5 @@ def test_equal_clients_stand_side_by_side() -> None:
 
 
 def test_plotly_is_not_loaded_before_a_page_is_made() -> None:
-    code = "import sys, coterie.report.page, coterie.report.table; sys.exit('plotly' in sys.modules)"
+    code = "import sys, coterie.report.page, coterie.report.terminal; sys.exit('plotly' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,6 +10,7 @@ import torch
 import coterie
 import reference as ref
 from coterie.errors import UserError
+from coterie.measure.record import PopulationSize
 from coterie.methods import PFLEGO, FedAvg
 from coterie.recipe import Recipe
 from coterie.server.population import Population, PopulationSettings
@@ -100,13 +101,8 @@ def test_I_and_N_are_those_of_the_clients_present():
     game = simulation(Listening(tau=2), {"schedule": schedule}, rounds=4)
     records = list(game.play())
     assert announced[-4:] == [(1, 4, 18), (2, 3, 10), (3, 3, 10), (4, 4, 18)]
-    assert [record.get("population") for record in records] == [
-        None,
-        {"clients": 3, "examples": 10},
-        None,
-        {"clients": 4, "examples": 18},
-    ]
-    assert all("client-2" not in record["cohort"] for record in records[1:3])
+    assert [record.population for record in records] == [None, PopulationSize(3, 10), None, PopulationSize(4, 18)]
+    assert all("client-2" not in record.cohort for record in records[1:3])
 
 
 def test_who_returns_has_the_head_it_left_with():
@@ -139,9 +135,9 @@ def test_a_round_where_nobody_is_there_changes_nothing():
     next(played)
     before = {name: value.clone() for name, value in game.shared.items()}
     record = next(played)
-    assert record["cohort"] == []
-    assert record["eval"]["train_loss"] is None
-    assert record["eval"]["existing"]["as_is"]["mean"] is None
+    assert record.cohort == ()
+    assert record.eval.train_loss is None
+    assert record.eval.existing.as_is.mean is None
     assert all(torch.equal(game.shared[name], value) for name, value in before.items())
 
 
@@ -150,9 +146,9 @@ def test_who_does_not_answer_was_sent_the_model_and_is_named():
     sizes = 4 * sum(value.numel() * value.element_size() for value in game.shared.values())
     records = list(game.play())
     for record in records:
-        assert sorted(record["cohort"] + record.get("silent", [])) == [f"client-{i}" for i in range(4)]
-        assert record["cost"]["bytes_down"] == sizes
-    assert 20 < sum(len(record["cohort"]) for record in records) < 60
+        assert sorted(record.cohort + record.silent) == [f"client-{i}" for i in range(4)]
+        assert record.cost.bytes_down == sizes
+    assert 20 < sum(len(record.cohort) for record in records) < 60
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
@@ -175,7 +171,7 @@ def test_r_is_the_number_of_answers_that_was_to_be_expected(run, drawn, dropout)
 
     game = simulation(Listening(tau=2), {"dropout": dropout}, rounds=8, **run)
     announced.clear()
-    asked = [len(record["cohort"] + record.get("silent", [])) for record in game.play()]
+    asked = [len(record.cohort + record.silent) for record in game.play()]
     assert announced == pytest.approx([drawn(size) * (1 - dropout) for size in asked])
 
 
@@ -216,5 +212,5 @@ def test_a_run_with_a_moving_population_resumes_to_the_same_bits(tmp_path):
     resumed = Training(recipe, federation, tmp_path / "part", resume=True).play()
     for name, value in whole.shared.items():
         assert torch.equal(value, resumed.shared[name])
-    cut = [{key: record[key] for key in ("round", "cohort", "train_loss")} for record in resumed.history]
-    assert cut == [{key: record[key] for key in ("round", "cohort", "train_loss")} for record in whole.history]
+    cut = [(record.round, record.cohort, record.train_loss) for record in resumed.history]
+    assert cut == [(record.round, record.cohort, record.train_loss) for record in whole.history]

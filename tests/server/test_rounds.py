@@ -18,32 +18,31 @@ from coterie.training import prepare
 
 def test_records_and_costs():
     run = train(ref.federation(new=1), method=PFLEGO(tau=5), rounds=7, clients_per_round=2, eval_every=3)
-    assert [record["round"] for record in run.history] == list(range(1, 8))
-    assert [record["round"] for record in run.history if "eval" in record] == [3, 6, 7]
+    assert [record.round for record in run.history] == list(range(1, 8))
+    assert [record.round for record in run.history if record.eval] == [3, 6, 7]
     theta = (4 * 200 + 200) * 4
     for record in run.history:
-        assert len(record["cohort"]) == 2
-        assert "client-3" not in record["cohort"]  # the new user
-        assert record["cost"]["bytes_down"] == 2 * theta
-        numbers = 5 if record["round"] == 1 else 2  # the loss, whether steps were undone; at first the gauge of rates
-        assert record["cost"]["bytes_up"] == 2 * (theta + 4 * numbers)
-        assert record["cost"]["body_forwards"] == record["cost"]["body_backwards"] == 2
-    cost = run.summary["cost"]
-    for name in cost:
-        assert cost[name] == pytest.approx(sum(record["cost"][name] for record in run.history))
+        assert len(record.cohort) == 2
+        assert "client-3" not in record.cohort  # the new user
+        assert record.cost.bytes_down == 2 * theta
+        numbers = 5 if record.round == 1 else 2  # the loss, whether steps were undone; at first the gauge of rates
+        assert record.cost.bytes_up == 2 * (theta + 4 * numbers)
+        assert record.cost.body_forwards == record.cost.body_backwards == 2
+    for name, total in run.summary.cost.to_json().items():
+        assert total == pytest.approx(sum(getattr(record.cost, name) for record in run.history))
 
 
 def test_a_fedavg_client_passes_its_body_tau_times():
     run = train(ref.federation(), method=FedAvg(tau=5), rounds=2, clients_per_round=3)
-    assert run.summary["cost"]["body_forwards"] == run.summary["cost"]["body_backwards"] == 2 * 3 * 5
+    assert run.summary.cost.body_forwards == run.summary.cost.body_backwards == 2 * 3 * 5
 
 
 def test_last10_is_the_mean_of_the_last_ten_evaluations():
     run = train(ref.federation(new=1), method=PFLEGO(tau=3), rounds=13, clients_per_round=2, eval_every=1)
-    for group, protocol in (("existing", "as_is"), ("existing", "participants"), ("new", "after")):
-        means = [record["eval"][group][protocol]["mean"] for record in run.history[3:]]
-        assert run.summary[group][protocol]["last10_mean"] == pytest.approx(np.mean(means))
-        assert run.summary[group][protocol]["mean"] == means[-1]
+    for key in ("existing.as_is", "existing.participants", "new.after"):
+        means = [record.eval[key].mean for record in run.history[3:]]
+        assert run.summary[key].last10_mean == pytest.approx(np.mean(means))
+        assert run.summary[key].mean == means[-1]
 
 
 @pytest.mark.parametrize(("last", "evaluated"), [(1, [4, 8, 10]), (3, [4, 8, 9, 10]), (99, list(range(1, 11)))])
@@ -51,23 +50,23 @@ def test_the_last_rounds_are_evaluated_whatever_their_number(last, evaluated):
     run = {"rounds": 10, "clients_per_round": 2, "eval_every": 4, "eval_last": last}
     simulation = prepare(Recipe.parse({"method": {"tau": 1}, "run": run}), ref.federation())
     simulation.eval_last = last
-    assert [record["round"] for record in simulation.play() if "eval" in record] == evaluated
+    assert [record.round for record in simulation.play() if record.eval] == evaluated
 
 
 def test_participants_are_scored_before_aggregation():
     """With one client that holds all data and tau local steps, participants of FedAvg are that client, trained."""
     run = train(ref.federation(sizes=(20, 3)), method=FedAvg(tau=30, eta=0.5), rounds=1, clients_per_round=2)
-    eval_ = run.history[0]["eval"]["existing"]
-    assert eval_["participants"]["mean"] != eval_["as_is"]["mean"]
+    existing = run.history[0].eval.existing
+    assert existing.participants.mean != existing.as_is.mean
 
 
 def test_no_rounds_give_the_initial_state():
     run = train(ref.federation(new=1), rounds=0)
     assert run.history == []
-    assert run.summary["rounds"] == 0
-    assert run.summary["existing"]["participants"]["mean"] is None
-    assert run.summary["cost"]["bytes_up"] == 0
-    assert 0 <= run.summary["existing"]["as_is"]["mean"] <= 1
+    assert run.summary.rounds == 0
+    assert run.summary.existing.participants.mean is None
+    assert run.summary.cost.bytes_up == 0
+    assert 0 <= run.summary.existing.as_is.mean <= 1
 
 
 def poisoned() -> Federation:
@@ -101,7 +100,7 @@ def test_a_shared_model_that_leaves_the_finite_numbers_ends_the_run():
 
 def test_refusals_are_in_the_record():
     run = train(poisoned(), method=FedAvg(tau=3), rounds=2, clients_per_round=4, dtype="float64")
-    assert [record["refused"] for record in run.history] == [["client-1"], ["client-1"]]
+    assert [record.refused for record in run.history] == [("client-1",), ("client-1",)]
 
 
 def test_a_cohort_of_nothing_but_nonsense_ends_the_run():
@@ -124,7 +123,7 @@ def _huge():
 )
 def test_participation(settings, sizes):
     run = train(ref.federation(), method=PFLEGO(tau=1), rounds=40, eval_every=40, **settings)
-    seen = {len(record["cohort"]) for record in run.history}
+    seen = {len(record.cohort) for record in run.history}
     assert seen <= sizes
     assert len(seen) > 1 or sizes == {4}
 
@@ -147,9 +146,9 @@ def test_a_sample_of_clients_is_evaluated_where_asked_and_the_protocol_says_so()
     rows = {row["client"]: row for row in whole.clients()}
     assert [row["role"] for row in sampled.clients()] == ["existing"] * 2 + ["new"] * 2
     assert all(row == rows[row["client"]] for row in sampled.clients())
-    assert "a random sample of 2 of the 5 clients of the training" in sampled.summary["protocol"]
-    assert "a random sample of 2 of the 3 clients held out" in sampled.summary["protocol"]
-    assert "all 5 clients of the training" in whole.summary["protocol"]
+    assert "a random sample of 2 of the 5 clients of the training" in sampled.summary.protocol
+    assert "a random sample of 2 of the 3 clients held out" in sampled.summary.protocol
+    assert "all 5 clients of the training" in whole.summary.protocol
 
 
 class Settling(FedAvg):
@@ -174,8 +173,8 @@ def test_settling_is_work_of_the_first_visit():
     plain = train(ref.federation(), method=FedAvg(tau=1), rounds=3, clients_per_round=2, eval_every=1)
     seen: set[str] = set()
     for ours, theirs in zip(settled.history, plain.history, strict=True):
-        first = set(ours["cohort"]) - seen
-        assert ours["cost"]["flops"] - theirs["cost"]["flops"] == len(first) * 2 * 2 * 3 * 4
+        first = set(ours.cohort) - seen
+        assert ours.cost.flops - theirs.cost.flops == len(first) * 2 * 2 * 3 * 4
         seen |= first
 
 
@@ -183,4 +182,4 @@ def test_a_broadcast_that_a_part_of_the_clients_waits_for_is_paid_for():
     per_client = (4 * 200 + 200 + 5 * 200 + 5) * 4
     for r, times in ((2, 2), (4, 1)):
         run = train(ref.federation(), method="scaffnew", rounds=1, clients_per_round=r)
-        assert run.history[0]["cost"]["bytes_down"] == times * r * per_client
+        assert run.history[0].cost.bytes_down == times * r * per_client

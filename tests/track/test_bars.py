@@ -5,6 +5,9 @@ import io
 from rich.console import Console
 
 import reference as ref
+from coterie.measure.cost import Cost
+from coterie.measure.protocols import Existing, New, Statistics
+from coterie.measure.record import Evaluated, Record
 from coterie.methods import FedAvg, Scafflix
 from coterie.track.bars import RunProgress
 
@@ -30,7 +33,8 @@ def test_clients_that_settle_are_counted_once_each():
 
 
 def test_no_second_bar_before_someone_settles_after_the_round_or_where_nobody_does():
-    record = {"round": 3, "train_loss": 0.25, "eval": {"existing": {"as_is": {"mean": 0.5}}}}
+    evaluated = Evaluated(Existing(as_is=Statistics(mean=0.5)), New())
+    record = Record(3, ("a",), 0.25, Cost(), evaluated)
     assert "client" not in bars(Scafflix(optimum_epochs=1), [])
     after = bars(Scafflix(optimum_epochs=1), [0], record)
     assert "client" not in after

@@ -59,7 +59,7 @@ def reproduce(
 
 def _run_missing(campaign: "Campaign") -> None:
     from coterie.lab.papers.campaign import estimate_table
-    from coterie.report.document import things
+    from coterie.report.words import things
     from coterie.track.bars import RunProgress
 
     missing = campaign.missing()

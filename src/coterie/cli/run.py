@@ -22,7 +22,7 @@ def run(
 ) -> None:
     """Train a federation: RECIPE, or the default on embedded data."""
     from coterie import recipe as recipes
-    from coterie.report.table import closing_table, cost_line
+    from coterie.report.terminal import closing_table, cost_line
     from coterie.storage.folder import read_recipe
     from coterie.track.bars import RunProgress
     from coterie.training import Training
@@ -49,7 +49,7 @@ def run(
             screen.print(f"Stopped. Go on with:\n  {command}", highlight=False, soft_wrap=True, markup=False)
             raise typer.Exit(130) from None
     if as_json:
-        sys.stdout.write(json.dumps(result.summary, indent=2) + "\n")
+        sys.stdout.write(json.dumps(result.summary.to_json(), indent=2) + "\n")
     else:
         Console().print(closing_table(result.summary))
         Console().print(cost_line(result.summary), highlight=False)

@@ -45,7 +45,7 @@ def sweep(
 
 def _play(work: "Sweep") -> bool:
     """To the end, or until Ctrl-C, which is True."""
-    from coterie.lab.sweep.progress import SweepProgress
+    from coterie.track.sweep_bars import SweepProgress
 
     interrupted = on_interrupt()
     with SweepProgress(screen, work.total, work.recipe.run.rounds, work.trials) as progress:

@@ -1,30 +1,74 @@
 """The figures of a run, as in summary.json."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 from coterie.measure.cost import Cost
+from coterie.measure.protocols import PROTOCOLS, Existing, Figures, New, figures_in
+from coterie.measure.record import Record
 from coterie.settings import Epochs
 
-Record = dict[str, Any]
 
+@dataclass(frozen=True, kw_only=True)
+class Summary(Figures):
+    """Figures of a finished run: `existing` and `new` on test examples after the last round, and what they cost."""
 
-def totals(history: list[Record]) -> Cost:
-    total = Cost()
-    for record in history:
-        total += Cost(**record["cost"])
-    return total
+    method: str
+    engine: str
+    seed: int
+    rounds: int
+    score: str
+    """Name of the score, such as "accuracy"."""
+    protocol: str
+    """A sentence that says exactly what was measured."""
+    validation: Figures | None = None
+    """Figures on validation examples, or None if no client has some."""
+    emphasis: float | None = None
+    """FedDecay's Table 1: weight of fast personalization relative to initial success, or None if it is not known."""
+    train_loss: float | None
+    """Objective (1) over existing clients, or None if it is not finite."""
+    cost: Cost
+    """Cost of the training, summed over clients and rounds."""
 
-
-def with_last10(final: dict[str, Any], history: list[Record]) -> dict[str, Any]:
-    """An evaluation's statistics, each with the mean of its `mean` over the last ten evaluated rounds."""
-    last = [record["eval"] for record in history if "eval" in record][-10:] or [final]
-    return {
-        group: {
-            protocol: {**figures, "last10_mean": _mean([each[group][protocol]["mean"] for each in last])}
-            for protocol, figures in final[group].items()
+    def to_json(self, last10: bool = True) -> dict[str, Any]:
+        """Return the summary as it is laid out in summary.json, without the optional keys that are not known."""
+        facts = {key: getattr(self, key) for key in ("method", "engine", "seed", "rounds", "score", "protocol")}
+        return {
+            **facts,
+            **super().to_json(last10),
+            **({} if self.validation is None else {"validation": self.validation.to_json()}),
+            **({} if self.emphasis is None else {"emphasis": self.emphasis}),
+            "train_loss": self.train_loss,
+            "cost": self.cost.to_json(),
         }
-        for group in ("existing", "new")
-    }
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> Self:
+        """Read summary.json. Missing figures are empty and unknown keys are ignored."""
+        plain = {field.name: tree[field.name] for field in fields(cls) if field.name in tree}
+        read = {
+            "score": tree.get("score", "accuracy"),
+            "train_loss": tree.get("train_loss"),
+            "cost": Cost.from_json(tree.get("cost", {})),
+            "validation": Figures.from_json(tree["validation"]) if tree.get("validation") else None,
+        }
+        return cls(**{**plain, **figures_in(tree), **read})
+
+
+def totals(history: Sequence[Record]) -> Cost:
+    return sum((record.cost for record in history), Cost())
+
+
+def with_last10(final: Figures, history: Sequence[Record]) -> Figures:
+    """Return the statistics of an evaluation, each with the mean of its `mean` over the last ten evaluations."""
+    evaluated: list[Figures] = [record.eval for record in history if record.eval is not None]
+    last = evaluated[-10:] or [final]
+    found: dict[str, dict[str, Any]] = {"existing": {}, "new": {}}
+    for protocol in PROTOCOLS:
+        mean = _mean([each[protocol.key].mean for each in last])
+        found[protocol.group][protocol.name] = replace(final[protocol.key], last10_mean=mean)
+    return Figures(Existing(**found["existing"]), New(**found["new"]))
 
 
 def protocol(score: str, labels: str, adapt_steps: int, rounds: int, existing: str, new: str, *, settles: bool) -> str:

@@ -43,7 +43,7 @@ class ClassMap(NamedTuple):
     caption: str
 
 
-class Spread(NamedTuple):
+class TargetRanges(NamedTuple):
     """Where each client's targets lie; where there are too many to draw, a sample of clients."""
 
     clients: list[str]
@@ -124,14 +124,14 @@ def class_map(federation: Federation, most_clients: int, most_classes: int) -> C
     return ClassMap(*_who(taken, federation), names, totals, caption)
 
 
-def spread(federation: Federation, most_clients: int) -> Spread:
+def target_ranges(federation: Federation, most_clients: int) -> TargetRanges:
     """Ordered by the mean; new users come last."""
     y, rows = federation.y.cpu().numpy().astype(np.float64), federation.splits["train"]
     own = [y[rows.row(i)] for i in range(len(federation.ids))]
     means = np.array([values.mean() for values in own])
     taken, caption = _sample(np.lexsort((means, federation.is_new)), federation, most_clients, "mean target")
     low, high = np.array([np.quantile(own[i], DECILES) for i in taken]).T
-    return Spread(*_who(taken, federation), means[taken], low, high, caption)
+    return TargetRanges(*_who(taken, federation), means[taken], low, high, caption)
 
 
 def together(counts: Counts, labels: Sequence[Any], most: int) -> tuple[Counts, list[str], int]:
@@ -185,7 +185,7 @@ def of_clients(federation: Federation) -> dict[str, Any]:
     what = asked(federation)
     held: dict[str, Any] = {}
     if what is TARGET:
-        held["spread"] = _plain(spread(federation, PAGE_CLIENTS))
+        held["spread"] = _plain(target_ranges(federation, PAGE_CLIENTS))
     else:
         held["map"] = _plain(class_map(federation, PAGE_CLIENTS, PAGE_CLASSES))
         held["variety"] = _by_role(variety(federation), federation)
@@ -213,7 +213,7 @@ def _by_role(values: Counts, federation: Federation) -> dict[str, Any]:
     return {"names": bins.names, "existing": existing.tolist(), "new": new.tolist()}
 
 
-def _plain(part: ClassMap | Spread) -> dict[str, Any]:
+def _plain(part: ClassMap | TargetRanges) -> dict[str, Any]:
     return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in part._asdict().items()}
 
 

@@ -1,11 +1,12 @@
 """What a data set and its clients hold, as plotly figures in plain dictionaries."""
 
 from html import escape
+from typing import Any
 
-from coterie.report.charts import figure
-from coterie.report.protocols import ADAPTED, AFTER, AS_IS, Record
+from coterie.report.charts import Plot, figure
+from coterie.report.looks import BLUE, ORANGE, TEAL
 
-EXISTING, NEW = AS_IS.color, AFTER.color
+EXISTING, NEW = BLUE, TEAL
 FAINTEST = 0.14
 """Opacity of a single example beside many."""
 LINES = 60
@@ -16,9 +17,9 @@ LONG = 24
 """Letters of a name that are shown."""
 
 
-def bars(names: list[str], what: str, counted: str, series: dict[str, tuple[list[int], str]], stacked: bool) -> Record:
+def bars(names: list[str], what: str, counted: str, series: dict[str, tuple[list[int], str]], stacked: bool) -> Plot:
     """A bar for each name, in as many colours as there are series (name -> counts, colour)."""
-    traces: list[Record] = [
+    traces: list[Plot] = [
         {
             "type": "bar",
             "name": name,
@@ -39,7 +40,7 @@ def bars(names: list[str], what: str, counted: str, series: dict[str, tuple[list
     return drawn
 
 
-def heat_map(held: Record, what: str, counted: str) -> Record:
+def heat_map(held: dict[str, Any], what: str, counted: str) -> Plot:
     """Clients down, classes across; the shade grows with the square root, so that little is seen beside much.
 
     The scale runs from the ground to full colour, so that it rises on white and on near-black.
@@ -66,7 +67,7 @@ def heat_map(held: Record, what: str, counted: str) -> Record:
     return _with_new_users(figure([trace], _categories(what, held["classes"]), _clients_axis(held), legend=False), held)
 
 
-def spread_chart(held: Record) -> Record:
+def spread_chart(held: dict[str, Any]) -> Plot:
     """A dot at each client's mean target, a line from its first to its last decile."""
     means = held["mean"]
     trace = {
@@ -91,38 +92,36 @@ def spread_chart(held: Record) -> Record:
     return _with_new_users(figure([trace], {"title": _title("target")}, _clients_axis(held), legend=False), held)
 
 
-def _with_new_users(drawn: Record, held: Record) -> Record:
+def _with_new_users(drawn: Plot, held: dict[str, Any]) -> Plot:
     """A line between the existing clients and the new users below them."""
     existing = held["is_new"].count(False)
     if 0 < existing < len(held["clients"]):
         place = {"xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": existing - 0.5, "y1": existing - 0.5}
-        drawn["layout"]["shapes"] = [
-            {"type": "line", **place, "line": {"color": ADAPTED.color, "width": 2, "dash": "dot"}}
-        ]
+        drawn["layout"]["shapes"] = [{"type": "line", **place, "line": {"color": ORANGE, "width": 2, "dash": "dot"}}]
     return drawn
 
 
-def _who(held: Record) -> list[str]:
+def _who(held: dict[str, Any]) -> list[str]:
     pairs = zip(_shown(held["clients"]), held["is_new"], strict=True)
     return [name + (" · new" if is_new else "") for name, is_new in pairs]
 
 
-def _clients_axis(held: Record) -> Record:
+def _clients_axis(held: dict[str, Any]) -> Plot:
     few = len(held["clients"]) <= LINES
     ticks = {"dtick": 1, "tickfont": {"size": 10}} if few else {"showticklabels": False, "ticks": ""}
     return {"type": "category", "autorange": "reversed", "showgrid": False, "title": _title("clients"), **ticks}
 
 
-def _categories(what: str, names: list[str]) -> Record:
+def _categories(what: str, names: list[str]) -> Plot:
     """Ticks in words that take much room are few, or left to the hovering pointer."""
     longest = max(map(len, names))
-    ticks: Record = {"nticks": 8} if len(names) > 12 and longest > 6 else {}
+    ticks: Plot = {"nticks": 8} if len(names) > 12 and longest > 6 else {}
     if len(names) > 12 and longest > LONG:
         ticks = {"showticklabels": False}
     return {"type": "category", "title": _title(what), **ticks}
 
 
-def _title(text: str) -> Record:
+def _title(text: str) -> Plot:
     return {"text": text, "font": {"size": 13}}
 
 

@@ -1,14 +1,19 @@
 """The page of a data set and of its clients: counts, and nothing of the examples themselves."""
 
 from html import escape
+from typing import Any
 
 from coterie.report.data_charts import EXISTING, NEW, bars, heat_map, spread_chart
-from coterie.report.document import chart, document, note, parted, people, recipe_section, section, table
-from coterie.report.protocols import ADAPTED, Record
+from coterie.report.document import chart, document, note, parted, recipe_section, section, table
+from coterie.report.looks import ORANGE
 from coterie.report.units import count
+from coterie.report.words import people
+
+Nested = dict[str, Any]
+"""Nested tables: a recipe, or what `coterie.report.census` counted."""
 
 
-def data_page(recipe: Record, data: Record, clients: Record | None, problem: str = "") -> str:
+def data_page(recipe: Nested, data: Nested, clients: Nested | None, problem: str = "") -> str:
     """From the records of `coterie.report.census`; without clients, `problem` says why they could not be dealt to."""
     name, partition = str(recipe["data"]["name"]), str(recipe["partition"]["name"])
     parts = [f"dealt by <strong>{escape(partition)}</strong>"]
@@ -26,19 +31,19 @@ def data_page(recipe: Record, data: Record, clients: Record | None, problem: str
     return document(name, parted([*parts, f"seed {recipe['run']['seed']}"]), "\n".join(body))
 
 
-def _facts(facts: Record) -> str:
+def _facts(facts: Nested) -> str:
     cells = [fact if isinstance(fact, str) else count(fact) for fact in facts.values()]
     return table(["", *facts], [["examples", *map(escape, cells)]])
 
 
-def _ranges(ranges: Record) -> str:
+def _ranges(ranges: Nested) -> str:
     rows = [[name, *(f"{value:,.10g}" for value in values)] for name, values in ranges.items()]
     return table(["of a client", "min", "median", "max"], rows)
 
 
-def _totals(data: Record) -> str:
+def _totals(data: Nested) -> str:
     asked, totals = data["asked"], data["totals"]
-    series = {"train": (totals["train"], EXISTING), "test": (totals["test"], ADAPTED.color)}
+    series = {"train": (totals["train"], EXISTING), "test": (totals["test"], ORANGE)}
     together = f" {totals['step']:,} {asked['many']} to a bar." if totals["step"] > 1 else ""
     return chart(
         "totals",
@@ -49,7 +54,7 @@ def _totals(data: Record) -> str:
     )
 
 
-def _held(asked: Record, clients: Record) -> str:
+def _held(asked: Nested, clients: Nested) -> str:
     if "spread" in clients:
         held, drawn = clients["spread"], spread_chart(clients["spread"])
         title = "Targets of each client"
@@ -63,7 +68,7 @@ def _held(asked: Record, clients: Record) -> str:
     return chart("held", title, caption, caption, drawn, tall=True)
 
 
-def _histograms(data: Record, clients: Record) -> list[str]:
+def _histograms(data: Nested, clients: Nested) -> list[str]:
     many = data["asked"]["many"]
     shown = [("sizes", "Sizes", "training examples", "How many clients have how many training examples.")]
     if "variety" in clients:
@@ -71,6 +76,6 @@ def _histograms(data: Record, clients: Record) -> list[str]:
     return [_by_role(key, title, what, caption, clients[key]) for key, title, what, caption in shown]
 
 
-def _by_role(key: str, title: str, what: str, caption: str, bins: Record) -> str:
+def _by_role(key: str, title: str, what: str, caption: str, bins: Nested) -> str:
     series = {"existing": (bins["existing"], EXISTING), "new users": (bins["new"], NEW)}
     return chart(key, title, caption, caption, bars(bins["names"], what, "clients", series, stacked=True))

@@ -109,7 +109,7 @@ def _cut(text: str, width: int) -> str:
 
 def _spread(federation: Federation) -> Table:
     """Where each client's targets lie: from the first to the last decile, and the mean."""
-    drawn = census.spread(federation, _ROWS)
+    drawn = census.target_ranges(federation, _ROWS)
     low, high = min(drawn.low.min(), drawn.mean.min()), max(drawn.high.max(), drawn.mean.max())
     scale = (_STRIP - 1) / ((high - low) or 1.0)
     table = _table("client", "mean", "10 %", "90 %", "")

@@ -3,10 +3,11 @@
 import json
 from html import escape
 from importlib.resources import files
+from typing import Any
 
 import tomli_w
 
-from coterie.report.protocols import Record
+from coterie.report.words import people as people  # data/federation.py still imports it from here
 
 # The browser itself then refuses whatever would leave the page.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -54,7 +55,7 @@ def note(text: str) -> str:
     return f'<p class="note">{text}</p>'
 
 
-def chart(key: str, title: str, label: str, caption: str, figure: Record | None, tall: bool = False) -> str:
+def chart(key: str, title: str, label: str, caption: str, figure: dict[str, Any] | None, tall: bool = False) -> str:
     """A figure in a section of its own; `label` is for those who cannot see it, `caption` is HTML."""
     if figure is None:
         body = '<p class="empty">Nothing was measured.</p>'
@@ -69,7 +70,7 @@ def chart(key: str, title: str, label: str, caption: str, figure: Record | None,
     return section(title, f'<figure>{body}\n<figcaption class="note">{caption}</figcaption></figure>')
 
 
-def recipe_section(summary: str, recipe: Record) -> str:
+def recipe_section(summary: str, recipe: dict[str, Any]) -> str:
     text = escape(tomli_w.dumps(recipe))
     return section("Recipe", f"<details><summary>{summary}</summary>\n<pre><code>{text}</code></pre></details>")
 
@@ -86,11 +87,3 @@ def table(headings: list[str], rows: list[list[str]]) -> str:
 def parted(parts: list[str]) -> str:
     """A line of facts."""
     return " · ".join(f"<span>{part}</span>" for part in parts)
-
-
-def things(number: int, name: str) -> str:
-    return f"{number:,} {name}" + ("" if number == 1 else "s")
-
-
-def people(existing: int, new: int) -> str:
-    return things(existing, "client") + (f" and {things(new, 'new user')}" if new else "")

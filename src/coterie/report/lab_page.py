@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from coterie.report.charts import GREY, figure
+from coterie.report.charts import Plot, figure
 from coterie.report.document import chart, document, note, parted, section, table
-from coterie.report.protocols import ALL, Record
+from coterie.report.looks import PALETTE
+from coterie.report.tables import Table
 
-COLORS = (*(protocol.color for protocol in ALL), GREY)
-"""Told apart by everyone, on white and on near-black."""
 SIDE_BY_SIDE = "display:grid;gap:20px;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr))"
 
 
@@ -31,26 +30,19 @@ class Panel(NamedTuple):
     across: str = "communication round"
 
 
-class Sheet(NamedTuple):
-    title: str
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str]
-
-
-def lab_page(title: str, facts: Sequence[str], sheets: Sequence[Sheet], rows: Sequence[Sequence[Panel]]) -> str:
+def lab_page(title: str, facts: Sequence[str], tables: Sequence[Table], rows: Sequence[Sequence[Panel]]) -> str:
     """Panels of a row stand side by side where there is room."""
     body = []
     for n, row in enumerate(rows):
         drawn = [_panel(f"panel-{n}-{k}", panel) for k, panel in enumerate(row)]
         body.append(f'<div style="{SIDE_BY_SIDE}">\n{"".join(drawn)}</div>')
-    body += [section(escape(each.title), _sheet(each)) for each in sheets]
+    body += [section(escape(each.title), _table(each)) for each in tables]
     return document(title, parted([escape(fact) for fact in facts]), "\n".join(body))
 
 
-def _sheet(sheet: Sheet) -> str:
-    rows = [[escape(cell) for cell in row] for row in sheet.rows]
-    return table([escape(heading) for heading in sheet.headings], rows) + "".join(map(note, map(escape, sheet.notes)))
+def _table(shown: Table) -> str:
+    rows = [[escape(cell) for cell in line] for line in shown.lines]
+    return table([escape(heading) for heading in shown.headings], rows) + "".join(map(note, map(escape, shown.notes)))
 
 
 def _panel(key: str, panel: Panel) -> str:
@@ -60,7 +52,7 @@ def _panel(key: str, panel: Panel) -> str:
     return chart(key, escape(panel.title), label, escape(panel.caption), drawn)
 
 
-def _trace(line: Line) -> Record:
+def _trace(line: Line) -> Plot:
     """What is not above zero has no place on the scale."""
     points = [(x, y) for x, y in enumerate(line.y, line.first) if y > 0]
     return {
@@ -70,14 +62,14 @@ def _trace(line: Line) -> Record:
         "showlegend": line.dash == "solid",
         "x": [x for x, _ in points],
         "y": [y for _, y in points],
-        "line": {"color": COLORS[line.color], "width": 2, "dash": line.dash},
+        "line": {"color": PALETTE[line.color], "width": 2, "dash": line.dash},
         "hovertemplate": f"{escape(line.name)}<br>%{{x}}: %{{y:.3g}}<extra></extra>",
     }
 
 
-def _axis(text: str) -> Record:
+def _axis(text: str) -> Plot:
     return {"title": {"text": text, "font": {"size": 13}, "standoff": 12}}
 
 
-def _powers(text: str) -> Record:
+def _powers(text: str) -> Plot:
     return {"type": "log", "exponentformat": "power", "nticks": 10, **_axis(text)}

@@ -1,16 +1,22 @@
 """The page of a run."""
 
+from typing import Any
+
+from coterie.measure.protocols import PROTOCOLS, Figures
+from coterie.measure.record import Record
+from coterie.measure.summary import Summary
 from coterie.report.charts import accuracy_chart, loss_chart
 from coterie.report.document import chart, document, note, recipe_section, section
-from coterie.report.protocols import ALL, Record
 from coterie.report.sections import cost_table, headline, protocol_sentence, statistics_table, subtitle
 from coterie.report.strip import clients_chart, untested
 from coterie.report.units import percent_with_error
 
 
-def page(name: str, recipe: Record, summary: Record, history: list[Record], clients: list[Record]) -> str:
+def page(
+    name: str, recipe: dict[str, Any], summary: Summary, history: list[Record], clients: list[dict[str, Any]]
+) -> str:
     """The run as a self-contained page: headline figures, curves, distribution over clients, tables, recipe."""
-    missing, score = untested(clients), summary.get("score", "accuracy")
+    missing, score = untested(clients), summary.score
     title = score[0].upper() + score[1:]
     charts = [
         chart(
@@ -55,6 +61,6 @@ def page(name: str, recipe: Record, summary: Record, history: list[Record], clie
     return document(name, subtitle(recipe, summary, clients), "\n".join(parts))
 
 
-def _final_means(summary: Record) -> str:
-    figures = [(protocol.label, protocol.of(summary)) for protocol in ALL]
-    return "; ".join(f"{label} {percent_with_error(f.get('mean'), f.get('stderr'))} percent" for label, f in figures)
+def _final_means(figures: Figures) -> str:
+    found = [(protocol.title, figures[protocol.key]) for protocol in PROTOCOLS]
+    return "; ".join(f"{title} {percent_with_error(own.mean, own.stderr)} percent" for title, own in found)

@@ -5,25 +5,30 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
-from coterie.report.document import parted, people, table, things
-from coterie.report.protocols import ADAPTED, AFTER, ALL, AS_IS, BEFORE, Protocol, Record, statistics
+from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, PROTOCOLS, Protocol
+from coterie.measure.record import Record
+from coterie.measure.summary import Summary
+from coterie.report.columns import shown_statistics
+from coterie.report.document import parted, table
+from coterie.report.looks import LOOKS
 from coterie.report.units import count, duration, known, percent, scaled
+from coterie.report.words import people, things
 
 
-def subtitle(recipe: Record, summary: Record, clients: list[Record]) -> str:
+def subtitle(recipe: dict[str, Any], summary: Summary, clients: list[dict[str, Any]]) -> str:
     data = (recipe.get("data") or {}).get("name", "own data")
     existing, new = _number_of(clients, "existing"), _number_of(clients, "new")
     parts = [
-        f"<strong>{escape(str(summary.get('method')))}</strong> on <strong>{escape(str(data))}</strong>",
+        f"<strong>{escape(summary.method)}</strong> on <strong>{escape(str(data))}</strong>",
         people(existing, new),
-        things(int(summary.get("rounds") or 0), "round"),
-        f"seed {escape(str(summary.get('seed')))}",
-        f"engine {escape(str(summary.get('engine')))}",
+        things(summary.rounds, "round"),
+        f"seed {summary.seed}",
+        f"engine {escape(summary.engine)}",
     ]
     return parted(parts)
 
 
-def headline(summary: Record, clients: list[Record]) -> str:
+def headline(summary: Summary, clients: list[dict[str, Any]]) -> str:
     """A card for each of the four protocols that matter to users."""
     cards = "".join(_card(protocol, summary, _number_of(clients, protocol.group)) for protocol in _HEADLINE)
     return f'<div class="cards">{cards}</div>'
@@ -37,35 +42,32 @@ _HEADLINE = {
 }
 
 
-def _card(protocol: Protocol, summary: Record, clients: int) -> str:
+def _card(protocol: Protocol, summary: Summary, clients: int) -> str:
     who, how = _HEADLINE[protocol]
-    figures = protocol.of(summary)
-    mean, stderr, decile = (figures.get(key) for key in ("mean", "stderr", "bottom_decile"))
-    value = f"<b>{percent(mean, 1)}</b>"
-    if known(mean) is None:
+    found = summary[protocol.key]
+    value = f"<b>{percent(found.mean, 1)}</b>"
+    if known(found.mean) is None:
         below = "not measured" if clients else "none in this run"
     else:
-        value += f" <span>± {percent(stderr, 1)} %</span>"
-        below = f"bottom decile {percent(decile, 1)} %"
+        value += f" <span>± {percent(found.stderr, 1)} %</span>"
+        below = f"bottom decile {percent(found.bottom_decile, 1)} %"
     return (
-        f'<div class="card" style="--accent: {protocol.color}"><p class="who">{who} <span>{how}</span></p>\n'
+        f'<div class="card" style="--accent: {LOOKS[protocol].color}"><p class="who">{who} <span>{how}</span></p>\n'
         f'<p class="value">{value}</p>\n<p class="below">{below}</p></div>\n'
     )
 
 
-def statistics_table(summary: Record) -> str:
-    columns = statistics(summary)
+def statistics_table(summary: Summary) -> str:
+    columns = shown_statistics(summary)
     rows = []
-    for protocol in ALL:
-        figures = protocol.of(summary)
-        name = f'<i class="swatch" style="--accent: {protocol.color}"></i>{protocol.label}'
-        rows.append([name, *(percent(figures.get(key)) for key in columns)])
+    for protocol in PROTOCOLS:
+        name = f'<i class="swatch" style="--accent: {LOOKS[protocol].color}"></i>{protocol.title}'
+        rows.append([name, *(percent(getattr(summary[protocol.key], column)) for column in columns)])
     return table(["clients", *columns.values()], rows)
 
 
-def cost_table(summary: Record, history: list[Record]) -> str:
-    cost = summary.get("cost") or {}
-    rounds, visits = len(history), sum(len(record.get("cohort") or ()) for record in history)
+def cost_table(summary: Summary, history: list[Record]) -> str:
+    rounds, visits = len(history), sum(len(record.cohort) for record in history)
     kinds: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
         ("download", "bytes_down", lambda value: scaled(value, "B")),
         ("upload", "bytes_up", lambda value: scaled(value, "B")),
@@ -76,25 +78,25 @@ def cost_table(summary: Record, history: list[Record]) -> str:
     )
     rows = []
     for name, key, text in kinds:
-        total = known(cost.get(key))
+        total = known(getattr(summary.cost, key))
         shares = [total / number if total is not None and number else None for number in (rounds, visits)]
         rows.append([name, text(total), *map(text, shares)])
     return table(["", "in all", "per round", "per visit"], rows)
 
 
-def protocol_sentence(summary: Record) -> str:
+def protocol_sentence(summary: Summary) -> str:
     """With the summary's keys set as code; then the method's emphasis, where it is known."""
-    text = f"{escape(str(summary.get('protocol', '')))} {emphasis_sentence(summary)}".strip()
+    text = f"{escape(summary.protocol)} {emphasis_sentence(summary)}".strip()
     return re.sub(r"\b(?:(?:existing|new)\.\w+|restricted_mean)\b", r"<code>\g<0></code>", text)
 
 
-def emphasis_sentence(summary: Record) -> str:
+def emphasis_sentence(summary: Summary) -> str:
     """Nothing, where that is not known of the method."""
-    ratio = known(summary.get("emphasis"))
+    ratio = known(summary.emphasis)
     if ratio is None:
         return ""
     return f"Emphasis on fast personalization against initial success, by Table 1 of FedDecay: {ratio:.3g}."
 
 
-def _number_of(clients: list[Record], role: str) -> int:
+def _number_of(clients: list[dict[str, Any]], role: str) -> int:
     return sum(row.get("role") == role for row in clients)

@@ -5,33 +5,30 @@ from collections import defaultdict
 from html import escape
 from typing import Any
 
-from coterie.report.charts import accuracy_axis, figure
-from coterie.report.protocols import ADAPTED, AFTER, AS_IS, BEFORE, Protocol, Record
+from coterie.measure.protocols import OF_ALL_CLIENTS, Protocol
+from coterie.measure.summary import Summary
+from coterie.report.charts import Plot, accuracy_axis, figure
+from coterie.report.looks import LOOKS
 from coterie.report.units import DASH, count, known, percent
 
-COLUMNS = (
-    (AS_IS, "existing", "accuracy", "restricted"),
-    (ADAPTED, "existing", "adapted", "adapted_restricted"),
-    (BEFORE, "new", "accuracy", "restricted"),
-    (AFTER, "new", "adapted", "adapted_restricted"),
-)
 WIDTH = 0.42
 """Half of what a column of dots may take of its place."""
 
 
-def clients_chart(summary: Record, clients: list[Record]) -> Record | None:
+def clients_chart(summary: Summary, clients: list[dict[str, Any]]) -> Plot | None:
     """Accuracy of every tested client: a column of dots for each protocol, its mean and bottom decile as lines."""
-    traces: list[Record] = []
+    traces: list[Plot] = []
     headings: list[str] = []
-    for protocol, role, key, restricted in COLUMNS:
-        tested = [row for row in clients if row.get("role") == role and known(row.get(key)) is not None]
+    for protocol in OF_ALL_CLIENTS:
+        key, restricted = ("adapted", "adapted_restricted") if protocol.adapts else ("accuracy", "restricted")
+        tested = [row for row in clients if row.get("role") == protocol.group and known(row.get(key)) is not None]
         if tested:
             place = len(headings)
-            headings.append(protocol.label.replace(", ", "<br>") + f"<br>n = {len(tested):,}")
-            figures = protocol.of(summary)
-            traces += _level(protocol, place, "mean", figures.get("mean"), "solid")
-            traces += _level(protocol, place, "bottom decile", figures.get("bottom_decile"), "dot")
-            traces.append(_dots(protocol, place, tested, key, restricted, summary.get("score", "accuracy")))
+            headings.append(protocol.title.replace(", ", "<br>") + f"<br>n = {len(tested):,}")
+            found = summary[protocol.key]
+            traces += _level(protocol, place, "mean", found.mean, "solid")
+            traces += _level(protocol, place, "bottom decile", found.bottom_decile, "dot")
+            traces.append(_dots(protocol, place, tested, key, restricted, summary.score))
     if not traces:
         return None
     lowest = min(min(trace["y"]) for trace in traces)
@@ -40,31 +37,31 @@ def clients_chart(summary: Record, clients: list[Record]) -> Record | None:
     return figure(traces, horizontal, accuracy_axis(lowest), legend=False)
 
 
-def untested(clients: list[Record]) -> int:
+def untested(clients: list[dict[str, Any]]) -> int:
     """Clients without test examples, which have no accuracy."""
     return sum(known(row.get("accuracy")) is None for row in clients)
 
 
-def _dots(protocol: Protocol, place: int, rows: list[Record], key: str, restricted: str, score: str) -> Record:
+def _dots(protocol: Protocol, place: int, rows: list[dict[str, Any]], key: str, restricted: str, score: str) -> Plot:
     shares = [float(row[key]) for row in rows]
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": protocol.label,
-        "x": [place + offset for offset in spread(shares)],
+        "name": protocol.title,
+        "x": [place + offset for offset in side_by_side(shares)],
         "y": shares,
         "customdata": [_describe(row, key, restricted, score) for row in rows],
         "marker": {
-            "symbol": protocol.symbol,
+            "symbol": LOOKS[protocol].symbol,
             "size": 8 if len(rows) <= 200 else 5,
-            "color": protocol.color,
+            "color": LOOKS[protocol].color,
             "opacity": 0.75,
         },
         "hovertemplate": "%{customdata}<extra></extra>",
     }
 
 
-def _level(protocol: Protocol, place: int, name: str, share: Any, dash: str) -> list[Record]:
+def _level(protocol: Protocol, place: int, name: str, share: float | None, dash: str) -> list[Plot]:
     height = known(share)
     if height is None:
         return []
@@ -74,13 +71,13 @@ def _level(protocol: Protocol, place: int, name: str, share: Any, dash: str) -> 
             "mode": "lines",
             "x": [place - WIDTH, place + WIDTH],
             "y": [height, height],
-            "line": {"color": protocol.color, "width": 1.6, "dash": dash},
-            "hovertemplate": f"{protocol.label}<br>{name} {percent(height)} %<extra></extra>",
+            "line": {"color": LOOKS[protocol].color, "width": 1.6, "dash": dash},
+            "hovertemplate": f"{protocol.title}<br>{name} {percent(height)} %<extra></extra>",
         }
     ]
 
 
-def spread(shares: list[float]) -> list[float]:
+def side_by_side(shares: list[float]) -> list[float]:
     """Sideways places for dots so that (nearly) equal ones stand side by side, centred, within `WIDTH`."""
     neighbours: dict[int, list[int]] = defaultdict(list)
     for index in sorted(range(len(shares)), key=lambda index: shares[index]):
@@ -94,7 +91,7 @@ def spread(shares: list[float]) -> list[float]:
     return offsets
 
 
-def _describe(row: Record, key: str, restricted: str, score: str) -> str:
+def _describe(row: dict[str, Any], key: str, restricted: str, score: str) -> str:
     """Plotly reads a few HTML tags in hover texts, so what users named is escaped; quotes it would show escaped."""
     share, own = known(row[key]), known(row.get(restricted))
     lines = [

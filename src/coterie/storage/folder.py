@@ -12,9 +12,9 @@ import tomli_w
 from filelock import FileLock, Timeout
 
 from coterie.errors import UserError
+from coterie.measure.record import Record
+from coterie.measure.summary import Summary
 from coterie.storage.checkpoint import write_atomically
-
-Record = dict[str, Any]
 
 COLUMNS = (
     "client",
@@ -94,7 +94,7 @@ class RunFolder:
 
     def append(self, record: Record) -> None:
         with self.rounds.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps(record.to_json()) + "\n")
 
     def sync(self) -> None:
         """Every record so far is on the disk; to be called before a checkpoint says so."""
@@ -107,20 +107,20 @@ class RunFolder:
         if len(lines) < index:
             raise UserError(f"{self.rounds} ends before round {index}, the checkpoint's; the folder is damaged")
         try:
-            history = [json.loads(line) for line in lines]
+            history = [Record.from_json(json.loads(line)) for line in lines]
         except json.JSONDecodeError as error:
             raise UserError(f"{self.rounds} is damaged: {error}") from None
         write_atomically(self.rounds, "".join(line + "\n" for line in lines).encode())
         return history
 
-    def finish(self, summary: dict[str, Any], clients: list[Record], page: str) -> None:
+    def finish(self, summary: Summary, clients: list[dict[str, Any]], page: str) -> None:
         rows = io.StringIO()
         writer = csv.DictWriter(rows, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(clients)
         write_atomically(self.path / "clients.csv", rows.getvalue().encode())
         write_atomically(self.path / "report.html", page.encode())
-        write_atomically(self.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+        write_atomically(self.path / "summary.json", (json.dumps(summary.to_json(), indent=2) + "\n").encode())
 
     def close(self) -> None:
         self._lock.release()

@@ -1,7 +1,7 @@
 """The progress bars of a run: rounds with loss, score and time left; clients that settle before they are visited."""
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import (
@@ -14,6 +14,7 @@ from rich.progress import (
 )
 
 from coterie.clients.setup import Setup
+from coterie.measure.record import Record
 
 
 class Bars:
@@ -55,13 +56,13 @@ class RunProgress(Bars):
         )
         setup.watchers.append(self._settled)
 
-    def advance(self, record: dict[str, Any]) -> None:
-        if record["train_loss"] is not None:
-            self._latest["loss"] = f"{record['train_loss']:.4f}"
-        if "eval" in record:
-            mean = record["eval"]["existing"]["as_is"]["mean"]
+    def advance(self, record: Record) -> None:
+        if record.train_loss is not None:
+            self._latest["loss"] = f"{record.train_loss:.4f}"
+        if record.eval is not None:
+            mean = record.eval.existing.as_is.mean
             self._latest["score"] = "-" if mean is None else f"{100 * mean:.1f} %"
-        self._bar.update(self._task, completed=record["round"], told=self._told())
+        self._bar.update(self._task, completed=record.round, told=self._told())
         self._bar.update(self._settling, visible=False)
 
     def _settled(self, clients: int) -> None:

@@ -162,7 +162,7 @@ def test_tokens_stay_whole_numbers_and_reach_an_embedding():
     body = nn.Sequential(nn.Embedding(9, 3), nn.Flatten())
     net = nn.Sequential(OrderedDict(body=body, head=nn.Linear(12, 2)))
     run = train(federation, model=net, rounds=1)
-    assert run.history[0]["cohort"] == ["anna", "ben"]
+    assert run.history[0].cohort == ("anna", "ben")
     words, classes = rng.integers(0, 9, (6, 4)), [5, 6, 7] * 2
     assert run.personalize(words, classes).classes == (5, 6, 7)
 

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from coterie.lab.papers.comparison import Row, accuracy, cost
-from coterie.lab.papers.measured import Figure, Measured, figures_of, over_seeds
+from coterie.lab.papers.measured import Measured, Percentage, figures_of, over_seeds
 
 
 def measured(mean=90.0, stderr=1.0, seconds=1.0, flops=1.0):
-    figure = Figure(mean, stderr)
+    figure = Percentage(mean, stderr)
     return Measured(figure, figure, figure, None, 0.5, seconds, flops)
 
 
@@ -20,7 +20,12 @@ def row(published=None, runs=(), state="", method="pflego", seconds=None):
 def record(mean, std, cohort, seconds, evaluated=True):
     figures = {"mean": mean, "std": std, "stderr": std / len(cohort) ** 0.5}
     whole = {"existing": {"participants": figures, "as_is": {"mean": 0.25, "std": 0.5, "stderr": mean / 10}}}
-    return {"cohort": cohort, "cost": {"seconds": seconds, "flops": 4}, **({"eval": whole} if evaluated else {})}
+    return {
+        "round": len(cohort),
+        "cohort": cohort,
+        "cost": {"seconds": seconds, "flops": 4},
+        **({"eval": whole} if evaluated else {}),
+    }
 
 
 @pytest.fixture
@@ -32,6 +37,7 @@ def folder(tmp_path):
         record(0.9, 0.4, ["b", "c", "d"], 4.0),
     ]
     summary = {
+        **{"method": "pflego", "engine": "loop", "seed": 0, "rounds": 4, "protocol": ""},
         "existing": {"as_is": {"mean": 0.5, "stderr": 0.02}, "adapted": {"mean": 0.75, "stderr": 0.01}},
         "validation": {"existing": {"adapted": {"mean": 0.625, "stderr": 0.03}}},
         "train_loss": 0.375,
@@ -47,9 +53,9 @@ def test_what_a_run_folder_says(folder):
     found = figures_of(folder, "participants")
     assert found.figure.mean == pytest.approx(85)
     assert found.figure.stderr == pytest.approx(100 * 0.3 / 2)  # the mean std, over the root of four different clients
-    assert found.as_is == Figure(50, 2)
-    assert found.adapted == Figure(75, 1)
-    assert found.validation == Figure(62.5, 3)
+    assert found.as_is == Percentage(50, 2)
+    assert found.adapted == Percentage(75, 1)
+    assert found.validation == Percentage(62.5, 3)
     assert found.train_loss == 0.375
     assert found.seconds == 2  # the median of 1, 2 and 4
     assert found.flops == 4
@@ -62,28 +68,28 @@ def test_under_another_protocol_all_clients_count_in_each_round(folder):
 
 
 def test_the_difference_is_in_units_of_both_errors_together():
-    assert row(Figure(85, 4)).difference(Figure(95, 3)) == pytest.approx(2)
-    assert row(Figure(85, 4)).difference(Figure(75, 3)) == pytest.approx(-2)
-    assert row(None).difference(Figure(75, 3)) is None
-    assert row(Figure(85, 4)).difference(None) is None
-    assert row(Figure(85, 0)).difference(Figure(85, 0)) is None
+    assert row(Percentage(85, 4)).difference(Percentage(95, 3)) == pytest.approx(2)
+    assert row(Percentage(85, 4)).difference(Percentage(75, 3)) == pytest.approx(-2)
+    assert row(None).difference(Percentage(75, 3)) is None
+    assert row(Percentage(85, 4)).difference(None) is None
+    assert row(Percentage(85, 0)).difference(Percentage(85, 0)) is None
 
 
 def test_several_seeds():
     both = over_seeds([measured(90, 3, seconds=1, flops=2), measured(94, 4, seconds=2, flops=4)])
-    assert both.figure == both.as_is == Figure(92, 2.5)  # the root of 9 + 16, over two
+    assert both.figure == both.as_is == Percentage(92, 2.5)  # the root of 9 + 16, over two
     assert both.spread == pytest.approx(8**0.5)  # of 90 and 94, around 92, over n - 1
     assert both.seconds == 1.5
     assert both.flops == 3
     assert over_seeds([measured()]).spread is None
     assert over_seeds([]) is None
-    lacking = measured()._replace(figure=None, validation=Figure(1, 1))
+    lacking = measured()._replace(figure=None, validation=Percentage(1, 1))
     assert over_seeds([lacking]).figure is None
 
 
 def test_a_line_of_accuracies():
-    run = measured(95, 3)._replace(as_is=Figure(75, 3), adapted=Figure(90, 3))
-    table = accuracy([row(Figure(85, 4), [run]), row(state="not run", method="fedavg")])
+    run = measured(95, 3)._replace(as_is=Percentage(75, 3), adapted=Percentage(90, 3))
+    table = accuracy([row(Percentage(85, 4), [run]), row(state="not run", method="fedavg")])
     none = "–"  # noqa: RUF001
     assert [list(each) for each in zip(table.headings, *table.lines, strict=True)] == [
         ["method", "pflego", "fedavg"],
@@ -96,7 +102,7 @@ def test_a_line_of_accuracies():
 
 
 def test_seeds_that_are_missing_are_said():
-    table = accuracy([row(Figure(85, 4), [measured(95, 3), measured(93, 4)], "2 of 3 seeds; not run")])
+    table = accuracy([row(Percentage(85, 4), [measured(95, 3), measured(93, 4)], "2 of 3 seeds; not run")])
     assert table.lines[0][1:4] == ["85.00 ± 4.00", "94.00 ± 2.50 (+1.9) (2 of 3 seeds; not run)", "1.41"]
 
 
@@ -117,7 +123,7 @@ def test_ratios_of_seconds_and_operations():
 
 
 def test_markdown_and_json():
-    each = row(Figure(85, 4), [measured(95, 3)])
+    each = row(Percentage(85, 4), [measured(95, 3)])
     lines = accuracy([each]).markdown().splitlines()
     assert lines[2].startswith("| method | published | measured |")
     assert lines[3].startswith("| --- | ---: | ---: |")

@@ -6,7 +6,7 @@ from coterie import recipe as recipes
 from coterie import registry
 from coterie.lab.papers.comparison import Row
 from coterie.lab.papers.experiment import cells
-from coterie.lab.papers.measured import Figure, Measured
+from coterie.lab.papers.measured import Measured, Percentage
 from coterie.lab.papers.sheet import Sheet
 from coterie.methods import PFLEGO, FedAvg
 from coterie.methods.ditto import Ditto
@@ -188,7 +188,7 @@ def test_the_fair_grid_moves_every_rate_of_a_client_and_leaves_the_rest():
 def test_of_the_fair_grid_validation_chooses():
     def row(method, rate, validation, test):
         at = {"data": "mnist", "degree": "high", "method": method, "rate": rate}
-        run = Measured(Figure(test, 0.1), None, None, Figure(validation, 0.1), 0.5, 1.0, 1.0)
+        run = Measured(Percentage(test, 0.1), None, None, Percentage(validation, 0.1), 0.5, 1.0, 1.0)
         return Row(at, "participants", None, None, [run], "")
 
     rows = [row("fedavg", "0.007", 90, 99), row("fedavg", "0.03", 91, 95), row("pflego", "0.189", 92, 93)]

@@ -291,7 +291,7 @@ def test_which_data(tiny):
 
 def curve(at, gaps, steps=None):
     values = dict(zip(figures.AXES, ("convergence", "d", "iid", *at), strict=True))
-    return figures.Placed(values, {"gap": gaps, "gradient": gaps, "steps": steps or list(range(len(gaps)))})
+    return figures.PlacedResult(values, {"gap": gaps, "gradient": gaps, "steps": steps or list(range(len(gaps)))})
 
 
 def test_the_arithmetic_of_the_table():
@@ -325,7 +325,7 @@ def test_a_curve_over_seeds_is_their_mean_as_far_as_all_go():
 def test_the_share_of_steps_to_a_loose_optimum():
     counts = {"0": {"1e-1": [2, 4], "1e-6": [20, 40]}}
     at = dict(zip(figures.AXES, ("iterations", "d", "label-ratio", "gd", "", "", ""), strict=True))
-    table = figures.tables([figures.Placed(at, counts)])[0]
+    table = figures.tables([figures.PlacedResult(at, counts)])[0]
     assert table.lines == [["d", "0", "3.0", "30.0", "10.00"]]
 
 

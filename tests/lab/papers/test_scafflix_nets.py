@@ -7,7 +7,7 @@ import pytest
 
 from coterie.lab.papers.campaign import Campaign
 from coterie.lab.papers.comparison import Row
-from coterie.lab.papers.measured import Figure, Measured
+from coterie.lab.papers.measured import Measured, Percentage
 from coterie.lab.papers.rates import best
 from coterie.lab.papers.scafflix_nets import ABLATIONS, RATES, Nets, counted
 from coterie.recipe import load
@@ -108,8 +108,8 @@ def test_the_ablations():
 
 def row(method, steps, rounds, rate, validation, test, published=None):
     at = {"data": "d", "part": "methods", "method": method, "setting": "alpha=0.5", "steps": steps}
-    figure = Figure(test, 0.3)
-    run = Measured(figure, figure, figure, Figure(validation, 0.1), 1.0, 1.0, 1.0)
+    figure = Percentage(test, 0.3)
+    run = Measured(figure, figure, figure, Percentage(validation, 0.1), 1.0, 1.0, 1.0)
     runs, state = ([], "not run") if validation is None else ([run], "")
     return Row({**at, "rounds": rounds, "rate": rate}, "as_is", published, None, runs, state)
 
@@ -132,7 +132,7 @@ def test_the_table_counts_and_says_what_holds():
     table = counted(
         [
             row("flix", "0", "0", "0", 60.0, 60.0),
-            row("flix", "1", "T", "0.1", 80.0, 80.0, Figure(87.18, 0.0)),
+            row("flix", "1", "T", "0.1", 80.0, 80.0, Percentage(87.18, 0.0)),
             row("flix", "5", "T", "0.1", 80.0, 84.5),
             row("flix", "1", "5T", "0.1", 80.0, 85.0),
             row("scafflix", "5", "T", "0.1", 80.0, 84.0),

@@ -1,11 +1,15 @@
 """Existing and new users at the round that validation picks, and seeds compared with one another: by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from coterie.lab.papers.comparison import Row
 from coterie.lab.papers.measured import Measured
 from coterie.lab.papers.user_tables import over_users, picks, validated
-from coterie.lab.papers.users import Over, Picked, paired, pick, spread
+from coterie.lab.papers.users import Over, Picked, paired, pick, seed_mean
+from coterie.measure.cost import Cost
+from coterie.measure.record import Evaluated, Record
 
 
 def figures(mean, bottom_decile=0.5, std=0.25):
@@ -19,11 +23,11 @@ def record(n, validation, test, new=0.75):
         "new": {"before": figures(new and new / 3), "after": figures(new)},
         "validation": {"existing": {"as_is": figures(0.99), "adapted": figures(validation)}},
     }
-    return {"round": n, "eval": groups, **plain(n)}
+    return replace(plain(n), eval=Evaluated.from_json(groups))
 
 
 def plain(n):
-    return {"round": n, "cost": {"bytes_down": 3, "bytes_up": 1, "flops": 10}}
+    return Record(n, (), None, Cost(bytes_down=3, bytes_up=1, flops=10))
 
 
 def picked(adapted, after=50.0, validation=0.0, n=5, num_bytes=1_000_000, flops=2e9):
@@ -56,8 +60,8 @@ def test_of_rounds_that_validate_alike_the_first_is_picked():
 
 
 def test_without_validation_nothing_is_picked_and_without_new_users_the_rest_is():
-    without = record(1, 0.5, 0.5)
-    del without["eval"]["validation"]
+    evaluated = record(1, 0.5, 0.5)
+    without = replace(evaluated, eval=replace(evaluated.eval, validation=None))
     assert pick([without, plain(2)]) is None
     alone = pick([record(1, 0.5, 0.5, new=None)])
     assert alone.after is alone.before is None
@@ -67,13 +71,13 @@ def test_without_validation_nothing_is_picked_and_without_new_users_the_rest_is(
 
 
 def test_the_spread_over_seeds():
-    found = spread([90.0, 94.0, 95.0, 97.0])
+    found = seed_mean([90.0, 94.0, 95.0, 97.0])
     assert found.mean == 94
     assert found.std == pytest.approx((26 / 3) ** 0.5)  # 16 + 0 + 1 + 9, over n - 1
     assert found.stderr == pytest.approx((26 / 3) ** 0.5 / 2)
     assert str(found) == "94.00 ± 1.47"
-    assert str(spread([3.0])) == "3.00"
-    assert spread([]) is None
+    assert str(seed_mean([3.0])) == "3.00"
+    assert seed_mean([]) is None
 
 
 def test_seeds_are_compared_with_themselves():

@@ -9,6 +9,7 @@ from coterie import recipe as recipes
 from coterie.errors import DivergedError, UserError
 from coterie.lab.sweep.sweep import validation_score
 from coterie.lab.sweep.trial import complete
+from coterie.measure.record import Evaluated
 from coterie.training import Training
 from sweeps import GOOD, IDLE, TREE, played, sweep
 
@@ -68,7 +69,7 @@ def test_best_toml_is_a_recipe_that_gives_the_best_score_again(grid):
         "method": {**recipes.read(TREE).as_dict()["method"], "tau": 3},
     }
     summary = Training(recipe, recipe.federation()).play().summary
-    assert summary["validation"]["existing"]["as_is"]["mean"] == complete(grid.trials)[0].score
+    assert summary.validation.existing.as_is.mean == complete(grid.trials)[0].score
 
 
 def test_only_the_best_trial_shows_test_figures(grid):
@@ -90,15 +91,15 @@ def test_another_protocol_decides_by_its_own_figures(tmp_path, protocol):
 def evaluated(validation, test, loss=1.0):
     split = {"existing": {"as_is": {"mean": test}, "adapted": {"mean": test}}, "new": {"before": {}, "after": {}}}
     kept = {"existing": {"as_is": {"mean": validation}, "adapted": {"mean": 0.25}}}
-    return {"round": 7, "eval": {**split, "validation": kept, "train_loss": loss}}
+    return Evaluated.from_json({**split, "validation": kept, "train_loss": loss})
 
 
 def test_test_scores_have_no_say():
-    assert validation_score(evaluated(0.5, 0.9), "as_is") == 0.5
-    assert validation_score(evaluated(0.5, None), "adapted") == 0.25
+    assert validation_score(7, evaluated(0.5, 0.9), "as_is") == 0.5
+    assert validation_score(7, evaluated(0.5, None), "adapted") == 0.25
     for broken in (evaluated(None, 0.9), evaluated(float("nan"), 0.9), evaluated(0.5, 0.9, loss=None)):
         with pytest.raises(DivergedError, match="round 7"):
-            validation_score(broken, "as_is")
+            validation_score(7, broken, "as_is")
 
 
 def test_who_has_played_the_last_round_is_complete(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from coterie import recipe as recipes
 from coterie.errors import UserError
-from coterie.lab.sweep.space import Choices, Range, Space, SweepSettings, read
+from coterie.lab.sweep.space import OneOf, Range, Space, SweepSettings, read
 
 BASE = {"data": {"name": "digits"}, "method": {"name": "fedavg", "eta": 0.1, "batch_size": 8}}
 
@@ -16,9 +16,9 @@ def base():
 def test_a_space_has_lists_and_ranges():
     space = Space.of({"method": {"eta": [0.1, 1.0], "tau": {"low": 1, "high": 9}}, "run": {"clients_per_round": [3]}})
     assert space.axes == {
-        "method.eta": Choices([0.1, 1.0]),
+        "method.eta": OneOf([0.1, 1.0]),
         "method.tau": Range(1, 9),
-        "run.clients_per_round": Choices([3]),
+        "run.clients_per_round": OneOf([3]),
     }
     assert space.first() == {"method.eta": 0.1, "method.tau": 1, "run.clients_per_round": 3}
 

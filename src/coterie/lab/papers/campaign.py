@@ -11,21 +11,21 @@ from coterie import registry
 from coterie.core.steps.control import Optima
 from coterie.data.federation import Federation
 from coterie.errors import DivergedError, UserError
-from coterie.lab.papers.comparison import Row, Table
+from coterie.lab.endless import endless
+from coterie.lab.papers.comparison import Row
 from coterie.lab.papers.experiment import Cell, Experiment, Variant, cells
 from coterie.lab.papers.kept import Kept
 from coterie.lab.papers.measured import Measured, figures_of, is_finished
+from coterie.measure.record import Record
 from coterie.recipe import Recipe, load
+from coterie.report.tables import Table
 from coterie.report.units import DASH, duration
-from coterie.server.rounds import Record
 from coterie.storage.checkpoint import write_atomically
 from coterie.storage.folder import first_difference
 from coterie.training import Training, prepare
 
 DIVERGED = "diverged.txt"
 """Beside the files of a run that left the finite numbers: what it said."""
-FOREVER = 1_000_000
-"""Rounds that no timing reaches: the last round of a run is evaluated, and that is not what is timed."""
 BRIEF = 20.0
 """A first round that takes fewer seconds is not what is told: the second one is, when everything is warm."""
 
@@ -96,13 +96,12 @@ class Campaign:
             if should_stop():
                 raise KeyboardInterrupt
             run, done = cell.recipe.run, self._rounds(cell)
-            endless = replace(run, rounds=FOREVER, eval_every=FOREVER, eval_last=1)
             federation = self._federation(cell)
             with self._optima:
-                seconds, cohort = _timed_round(replace(cell.recipe, run=endless), federation)
+                seconds, cohort = _timed_round(endless(cell.recipe), federation)
             left = range(done + 1, run.rounds + 1)
             due = [n for n in left if n % run.eval_every == 0 or n > run.rounds - run.eval_last]
-            evaluated = min(cell.recipe.eval.clients or FOREVER, len(federation.existing))
+            evaluated = min(cell.recipe.eval.clients or len(federation.existing), len(federation.existing))
             yield Estimate(cell, len(left), len(due), seconds, evaluated / max(1, cohort))
 
     def training(self, cell: Cell) -> Training:
@@ -242,9 +241,9 @@ def _timed_round(recipe: Recipe, federation: Federation) -> tuple[float, int]:
     simulation = prepare(recipe, federation)
     try:
         for record in simulation.play():
-            seconds = float(record["cost"]["seconds"])
-            if seconds > BRIEF or record["round"] > 1:
-                return seconds, len(record["cohort"])
+            seconds = record.cost.seconds
+            if seconds > BRIEF or record.round > 1:
+                return seconds, len(record.cohort)
     except DivergedError:
         pass
     finally:

@@ -5,21 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Group
-from rich.markup import escape
-from rich.table import Table as RichTable
-
-from coterie.lab.papers.measured import Figure, Measured, over_seeds
-from coterie.lab.papers.sheet import Users
-from coterie.lab.papers.users import Over, Spread, spread
+from coterie.lab.papers.measured import Measured, Percentage, over_seeds
+from coterie.lab.papers.sheet import PublishedUsers
+from coterie.lab.papers.users import Over, SeedMean, seed_mean
+from coterie.measure.protocols import OF_ALL_CLIENTS, PROTOCOLS
+from coterie.report.tables import Table
 from coterie.report.units import DASH, duration, scaled
-
-PROTOCOLS = {
-    "participants": "of a round's clients right after their local update",
-    "as_is": "of all clients as they are",
-    "adapted": "of all clients, adapted",
-}
 
 
 @dataclass(frozen=True)
@@ -28,13 +19,13 @@ class Row:
 
     at: Mapping[str, str]
     protocol: str
-    published: Figure | None
+    published: Percentage | None
     published_seconds: float | None
     runs: Sequence[Measured]
     """Those that are finished."""
     state: str
     """Words for what is not; empty where all are."""
-    users: Users = field(default_factory=dict)
+    users: PublishedUsers = field(default_factory=dict)
     """What is published of them."""
     seeds: Sequence[int] = ()
     """Of the runs."""
@@ -45,14 +36,14 @@ class Row:
     def measured(self) -> Measured | None:
         return over_seeds(self.runs)
 
-    def difference(self, measured: Figure | None) -> float | None:
+    def difference(self, measured: Percentage | None) -> float | None:
         """Measured minus published, in units of the standard error of that difference."""
         if self.published is None or measured is None:
             return None
         error = math.hypot(measured.stderr, self.published.stderr)
         return (measured.mean - self.published.mean) / error if error else None
 
-    def compared(self, measured: Figure | None) -> str:
+    def compared(self, measured: Percentage | None) -> str:
         """The figure, and how it differs."""
         difference = self.difference(measured)
         return text(measured) + ("" if difference is None else f" ({difference:+.1f})")
@@ -77,7 +68,7 @@ class Row:
             "published_seconds": self.published_seconds,
             "measured": measured
             and {
-                key: value._asdict() if isinstance(value, Figure) else value
+                key: value._asdict() if isinstance(value, Percentage) else value
                 for key, value in measured._asdict().items()
             },
             "difference": self.published
@@ -90,48 +81,12 @@ class Row:
         """By protocol and figure, over seeds."""
         if not any(run.picked for run in self.runs):
             return None
-        protocols = ("as_is", "adapted", "before", "after")
-        return {protocol: {name: self._over_seeds(protocol, name) for name in Over._fields} for protocol in protocols}
+        names = [protocol.name for protocol in OF_ALL_CLIENTS]
+        return {name: {figure: self._over_seeds(name, figure) for figure in Over._fields} for name in names}
 
     def _over_seeds(self, protocol: str, figure: str) -> dict[str, Any] | None:
-        found = spread(list(self.each(protocol, figure).values()))
+        found = seed_mean(list(self.each(protocol, figure).values()))
         return found and found._asdict()
-
-
-@dataclass(frozen=True)
-class Table:
-    headings: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    title: str = ""
-    notes: Sequence[str] = ()
-
-    def printed(self) -> Group:
-        table = RichTable(
-            title=self.title,
-            title_justify="left",
-            title_style="bold",
-            box=SIMPLE_HEAD,
-            show_edge=False,
-            pad_edge=False,
-            padding=(0, 1, 0, 0),
-        )
-        for heading in self.headings:
-            if self._is_number(heading):
-                table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
-            else:
-                table.add_column(heading, overflow="fold")
-        for line in self.lines:
-            table.add_row(*line)
-        return Group(table, *map(escape, self.notes))
-
-    def markdown(self) -> str:
-        rule = ["---:" if self._is_number(heading) else "---" for heading in self.headings]
-        lines = [f"| {' | '.join(line)} |" for line in (self.headings, rule, *self.lines)]
-        return "\n".join([f"**{self.title}**", "", *lines, *(f"\n{note}" for note in self.notes), ""])
-
-    def _is_number(self, heading: str) -> bool:
-        place = list(self.headings).index(heading)
-        return any(line[place][:1].isdigit() or line[place][:1] in "+-" for line in self.lines if line[place])
 
 
 def accuracy(rows: Sequence[Row]) -> Table:
@@ -152,9 +107,9 @@ def accuracy(rows: Sequence[Row]) -> Table:
             }
         )
     notes = [
-        "Accuracy in percent ± standard error over clients. Measured is "
-        f"{PROTOCOLS[rows[0].protocol]}, mean over the rounds that the recipe evaluates at its end; as is and adapted "
-        "are all clients after the last round, loss is the training loss over them."
+        f"Accuracy in percent ± standard error over clients. Measured: {_explained(rows[0].protocol)} It is the mean "
+        "over the rounds that the recipe evaluates at its end; as is and adapted are all clients after the last round, "
+        "loss is the training loss over them."
     ]
     if any(line["published"] != DASH for line in lines):
         notes.append(
@@ -192,8 +147,12 @@ def filled(lines: Sequence[Mapping[str, str]], always: set[str], notes: Sequence
     return Table(kept, [[line[key] for key in kept] for line in lines], notes=notes)
 
 
-def text(value: Figure | Spread | float | None, form: str = "") -> str:
+def text(value: Percentage | SeedMean | float | None, form: str = "") -> str:
     return DASH if value is None else format(value, form) if form else str(value)
+
+
+def _explained(protocol: str) -> str:
+    return next(each.explanation for each in PROTOCOLS if each.key == f"existing.{protocol}")
 
 
 def _ratio(above: float | None, below: float | None) -> str:

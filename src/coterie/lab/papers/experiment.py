@@ -9,10 +9,11 @@ from typing import Any, Literal, Protocol, TypeVar
 from coterie import recipe as recipes
 from coterie import registry
 from coterie.errors import UserError
-from coterie.lab.papers.comparison import Row, Table, accuracy
-from coterie.lab.papers.measured import Figure
-from coterie.lab.papers.sheet import Sheet, Users
+from coterie.lab.papers.comparison import Row, accuracy
+from coterie.lab.papers.measured import Percentage
+from coterie.lab.papers.sheet import PublishedUsers, Sheet
 from coterie.recipe import Recipe, Tables
+from coterie.report.tables import Table
 
 SCALES = ("small", "full")
 OPTIONS = {"data": "--data", "degree": "--degree", "method": "--methods"}
@@ -40,7 +41,7 @@ class Variant:
     """How it differs from that recipe for that method."""
     published: Literal["accuracy", "seconds", "nothing"] = "accuracy"
     """What of the recipe's published figures is of this very variant."""
-    users: Users = field(default_factory=dict)
+    users: PublishedUsers = field(default_factory=dict)
     """What is published of this very variant's users, in the place of the recipe's figures."""
     times: int = 1
     """As many rounds as the recipe has at its scale."""
@@ -57,9 +58,9 @@ class Cell:
     at: Mapping[str, str]
     recipe: Recipe
     protocol: str
-    published: Figure | None
+    published: Percentage | None
     published_seconds: float | None
-    users: Users = field(default_factory=dict)
+    users: PublishedUsers = field(default_factory=dict)
 
     @property
     def row(self) -> str:
@@ -121,7 +122,7 @@ def cells(variant: Variant, scale: str, seeds: int, changes: Sequence[str]) -> l
         raise UserError(f"{' '.join(variant.at.values())}: {error}") from None
     recipe = replace(recipe, run=replace(recipe.run, rounds=variant.times * recipe.run.rounds))
     printed = variant.published == "accuracy" and method in sheet.published
-    published = Figure(*sheet.published[method]) if printed else None
+    published = Percentage(*sheet.published[method]) if printed else None
     seconds = sheet.seconds.get(method) if variant.published == "seconds" else None
     users = variant.users or (sheet.users.get(method, {}) if variant.published == "accuracy" else {})
     return [

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from coterie.lab.papers.comparison import Row, Table
+from coterie.lab.papers.comparison import Row
 from coterie.lab.papers.experiment import Experiment, Variant
-from coterie.lab.papers.sheet import Sheet, Users
+from coterie.lab.papers.sheet import PublishedUsers, Sheet
 from coterie.lab.papers.user_tables import over_users, validated
 from coterie.recipe import Tables, load
+from coterie.report.tables import Table
 
 PUBMED, WRITERS = "feddecay/pubmed", "feddecay/writers"
 RATES = (0.05, 0.15, 0.5)
@@ -29,7 +30,7 @@ OWN: Mapping[str, tuple[str, Sequence[float]]] = {
 """The parameter of its own that a method has, and what it chooses from."""
 FIRST_SEED = 100
 """Of the runs that settings are chosen by; those that are reported begin with 0."""
-TABLE_5: Mapping[float, Users] = {
+TABLE_5: Mapping[float, PublishedUsers] = {
     0.0: {"existing": [86.70], "new": [79.14]},
     0.2: {"existing": [85.67], "new": [79.68]},
     0.4: {"existing": [87.22], "new": [80.39]},

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import UserError
-from coterie.lab.papers.comparison import Table
 from coterie.lab.papers.experiment import check_scale, choose
 from coterie.recipe import Recipe
+from coterie.report.tables import Table
 from coterie.storage.checkpoint import write_atomically
 from coterie.storage.folder import first_difference
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coterie.lab.papers.users import Picked, pick
+from coterie.measure.protocols import PARTICIPANTS, Statistics
+from coterie.measure.record import Record
+from coterie.measure.summary import Summary
 from coterie.recipe import Recipe
 from coterie.storage.folder import read_recipe
 
-Record = dict[str, Any]
 
-
-class Figure(NamedTuple):
+class Percentage(NamedTuple):
     """In percent."""
 
     mean: float
@@ -27,11 +28,11 @@ class Figure(NamedTuple):
 class Measured(NamedTuple):
     """Of one run, or of several that differ in their seed."""
 
-    figure: Figure | None
+    figure: Percentage | None
     """Under the protocol of the paper, over the rounds that it takes."""
-    as_is: Figure | None
-    adapted: Figure | None
-    validation: Figure | None
+    as_is: Percentage | None
+    adapted: Percentage | None
+    validation: Percentage | None
     """Adapted clients on their validation split, where they have one."""
     train_loss: float | None
     seconds: float
@@ -43,13 +44,15 @@ class Measured(NamedTuple):
     picked: Picked | None = None
     """Of one run: its users at the round that validation picks."""
 
-    def as_dict(self) -> Record:
-        plain = {key: list(value) if isinstance(value, Figure) else value for key, value in self._asdict().items()}
+    def as_dict(self) -> dict[str, Any]:
+        plain = {key: list(value) if isinstance(value, Percentage) else value for key, value in self._asdict().items()}
         return {**plain, "picked": self.picked and self.picked.as_dict()}
 
     @classmethod
-    def from_dict(cls, content: Record) -> "Measured":
-        figures: Record = {key: Figure(*value) if isinstance(value, list) else value for key, value in content.items()}
+    def from_dict(cls, content: dict[str, Any]) -> "Measured":
+        figures: dict[str, Any] = {
+            key: Percentage(*value) if isinstance(value, list) else value for key, value in content.items()
+        }
         if picked := content.get("picked"):
             figures["picked"] = Picked.from_dict(picked)
         return cls(**figures)
@@ -61,19 +64,18 @@ def is_finished(folder: Path) -> bool:
 
 def figures_of(folder: Path, protocol: str) -> Measured:
     """Of a finished run: the figure is the mean over the rounds that the recipe evaluates at the end."""
-    summary = json.loads((folder / "summary.json").read_text())
-    records = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    summary = Summary.from_json(json.loads((folder / "summary.json").read_text()))
+    records = [Record.from_json(json.loads(line)) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     last = Recipe.parse(read_recipe(folder)).run.eval_last
-    validation = summary.get("validation") or {"existing": {}}
-    warm = [record["cost"]["seconds"] for record in records[1:] or records]
+    warm = [record.cost.seconds for record in records[1:] or records]
     return Measured(
-        figure=_over_rounds([record for record in records[-last:] if "eval" in record], protocol),
-        as_is=_figure(summary["existing"]["as_is"]),
-        adapted=_figure(summary["existing"]["adapted"]),
-        validation=_figure(validation["existing"].get("adapted")),
-        train_loss=summary["train_loss"],
+        figure=_over_rounds(records[-last:], protocol),
+        as_is=_percentage(summary.existing.as_is),
+        adapted=_percentage(summary.existing.adapted),
+        validation=_percentage(summary.validation.existing.adapted) if summary.validation else None,
+        train_loss=summary.train_loss,
         seconds=statistics.median(warm or [0.0]),
-        flops=summary["cost"]["flops"] / max(1, len(records)),
+        flops=summary.cost.flops / max(1, len(records)),
         picked=pick(records),
     )
 
@@ -84,10 +86,10 @@ def over_seeds(runs: Sequence[Measured]) -> Measured | None:
         return None
     means = [run.figure.mean for run in runs if run.figure is not None]
     return Measured(
-        figure=_mean_figure([run.figure for run in runs]),
-        as_is=_mean_figure([run.as_is for run in runs]),
-        adapted=_mean_figure([run.adapted for run in runs]),
-        validation=_mean_figure([run.validation for run in runs]),
+        figure=_mean_percentage([run.figure for run in runs]),
+        as_is=_mean_percentage([run.as_is for run in runs]),
+        adapted=_mean_percentage([run.adapted for run in runs]),
+        validation=_mean_percentage([run.validation for run in runs]),
         train_loss=_mean([run.train_loss for run in runs]),
         seconds=statistics.fmean(run.seconds for run in runs),
         flops=statistics.fmean(run.flops for run in runs),
@@ -95,24 +97,25 @@ def over_seeds(runs: Sequence[Measured]) -> Measured | None:
     )
 
 
-def _over_rounds(records: Sequence[Record], protocol: str) -> Figure | None:
+def _over_rounds(records: Sequence[Record], protocol: str) -> Percentage | None:
     """The mean of the means. Its error: a client scores much the same in each of a few rounds, so it counts once."""
-    each = [record["eval"]["existing"][protocol] for record in records]
-    each = [figures for figures in each if figures["mean"] is not None]
-    if not each:
+    evaluated = [(record.cohort, record.eval[f"existing.{protocol}"]) for record in records if record.eval is not None]
+    means = [found.mean for _, found in evaluated if found.mean is not None]
+    if not means:
         return None
-    mean = statistics.fmean(figures["mean"] for figures in each)
-    if protocol != "participants":
-        return Figure(100 * mean, 100 * statistics.fmean(figures["stderr"] for figures in each))
-    clients = {client for record in records for client in record["cohort"]}
-    std = statistics.fmean(figures["std"] for figures in each)
-    return Figure(100 * mean, 100 * std / math.sqrt(len(clients)))
+    mean = statistics.fmean(means)
+    if protocol != PARTICIPANTS.name:
+        errors = [found.stderr for _, found in evaluated if found.stderr is not None]
+        return Percentage(100 * mean, 100 * statistics.fmean(errors))
+    clients = {client for cohort, _ in evaluated for client in cohort}
+    std = statistics.fmean(found.std for _, found in evaluated if found.std is not None)
+    return Percentage(100 * mean, 100 * std / math.sqrt(len(clients)))
 
 
-def _figure(figures: Record | None) -> Figure | None:
-    if not figures or figures["mean"] is None:
+def _percentage(found: Statistics) -> Percentage | None:
+    if found.mean is None or found.stderr is None:
         return None
-    return Figure(100 * figures["mean"], 100 * figures["stderr"])
+    return Percentage(100 * found.mean, 100 * found.stderr)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -120,9 +123,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def _mean_figure(figures: Sequence[Figure | None]) -> Figure | None:
+def _mean_percentage(figures: Sequence[Percentage | None]) -> Percentage | None:
     known = [figure for figure in figures if figure is not None]
     if not known:
         return None
     error = math.hypot(*(figure.stderr for figure in known)) / len(known)
-    return Figure(statistics.fmean(figure.mean for figure in known), error)
+    return Percentage(statistics.fmean(figure.mean for figure in known), error)

@@ -7,10 +7,11 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from coterie.lab.papers.comparison import Row, Table, accuracy, cost
+from coterie.lab.papers.comparison import Row, accuracy, cost
 from coterie.lab.papers.experiment import Experiment, Variant
 from coterie.lab.papers.rates import best, remarks
 from coterie.recipe import Tables, load
+from coterie.report.tables import Table
 
 DEGREES = ("high", "medium", "no")
 BASELINES = ("fedper", "fedavg", "fedprox", "ditto", "fedrep", "fedbabu")

@@ -21,12 +21,13 @@ from coterie.core.steps.convex import Search, minimum
 from coterie.core.tree import Tree
 from coterie.data.examples import Examples
 from coterie.data.federation import Federation
+from coterie.lab.endless import endless
 from coterie.lab.papers import scafflix_figures as figures
-from coterie.lab.papers.comparison import Table
 from coterie.lab.papers.laboratory import Laboratory, Measurement, Result
 from coterie.lab.papers.mixtures import Logistic, Mixtures, Vector, logistics, one_vector
 from coterie.models.module import Own
 from coterie.recipe import Recipe, Tables
+from coterie.report.tables import Table
 from coterie.server.rounds import Simulation
 from coterie.training import prepare
 
@@ -41,8 +42,6 @@ FAR = 100.0
 MOST = 100_000
 """Steps of such a search, as in the authors' code."""
 LABELS, FEATURES = "label-ratio", "feature-clusters"
-FOREVER = 1_000_000
-"""Rounds that no curve reaches: the last round of a run is evaluated, and nobody wants that here."""
 
 
 @dataclass
@@ -137,7 +136,7 @@ class ScafflixConvex(Laboratory):
             if should_stop():
                 raise KeyboardInterrupt
             if done < measurement.recipe.run.rounds:
-                steps.append(steps[-1] + next(rounds)["cost"]["body_backwards"] // len(clients))
+                steps.append(steps[-1] + next(rounds).cost.body_backwards // len(clients))
         simulation.engine.close()
         return {"gap": _short(gaps), "gradient": _short(norms), "steps": steps}
 
@@ -193,8 +192,7 @@ class ScafflixConvex(Laboratory):
         with torch.no_grad():
             for value in net.parameters():
                 value.copy_(torch.tensor([-0.5, 0.5]).reshape(2, *[1] * (value.ndim - 1)).expand_as(value))
-        run = replace(recipe.run, rounds=FOREVER, eval_every=FOREVER)
-        return prepare(replace(recipe, model=Own(net=net, head_name=recipe.model.head), run=run), federation)
+        return prepare(endless(replace(recipe, model=Own(net=net, head_name=recipe.model.head))), federation)
 
     def _dealt(self, recipe: Recipe) -> Dealt:
         """Measurements on the same clients follow one another. The split is that of seed 0, whatever the coin's is."""
@@ -212,8 +210,8 @@ class ScafflixConvex(Laboratory):
         what = (self.__doc__ or self.name).splitlines()[0]
         return figures.page(what, self.seeds, self._placed(results), tables)
 
-    def _placed(self, results: Mapping[str, Result]) -> list[figures.Placed]:
-        return [figures.Placed(each.at, results[each.name]) for each in self.chosen if each.name in results]
+    def _placed(self, results: Mapping[str, Result]) -> list[figures.PlacedResult]:
+        return [figures.PlacedResult(each.at, results[each.name]) for each in self.chosen if each.name in results]
 
 
 def whole_file(recipe: Recipe) -> Examples:

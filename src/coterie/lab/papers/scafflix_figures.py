@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from coterie.lab.papers.comparison import Table
 from coterie.lab.papers.laboratory import Result
-from coterie.report.lab_page import Line, Panel, Sheet, lab_page
+from coterie.report.lab_page import Line, Panel, lab_page
+from coterie.report.tables import Table
 from coterie.report.units import DASH
 
 AXES = ("what", "data", "split", "method", "alpha", "variant", "seed")
@@ -25,7 +25,7 @@ SHARE = 1e-6
 PUBLISHED_RATIO = 23.55
 
 
-class Placed(NamedTuple):
+class PlacedResult(NamedTuple):
     at: Mapping[str, str]
     result: Result
 
@@ -36,7 +36,7 @@ Where = tuple[str, str]
 class Curves:
     """Results of one kind, by where they lie and over their seeds."""
 
-    def __init__(self, placed: Iterable[Placed], what: str) -> None:
+    def __init__(self, placed: Iterable[PlacedResult], what: str) -> None:
         self.placed = [each for each in placed if each.at["what"] == what]
 
     def values(self, axis: str) -> list[str]:
@@ -141,19 +141,19 @@ def _spread(place: Sequence[Entry]) -> float | None:
     return max(rounds) / min(rounds) if rounds else None
 
 
-def tables(placed: Sequence[Placed]) -> list[Table]:
+def tables(placed: Sequence[PlacedResult]) -> list[Table]:
     made = [_convergence(placed), _steps(placed), _inexact(placed), _iterations(placed)]
     return [table for table in made if table.lines]
 
 
-def _convergence(placed: Sequence[Placed]) -> Table:
+def _convergence(placed: Sequence[PlacedResult]) -> Table:
     found = entries(Curves(placed, "convergence"))
     headings = ["data", "split", "alpha", "GD", "Scafflix", "ratio", "GD to share", "Scafflix to share"]
     title = f"Rounds to a gap of {GAP:g}, and to {SHARE:g} of the first gap (Figures 1, 9 to 11)"
     return Table(headings, [each.cells() for each in found], title, claims(found))
 
 
-def _steps(placed: Sequence[Placed]) -> Table:
+def _steps(placed: Sequence[PlacedResult]) -> Table:
     """Individual step sizes are those of the main table."""
     own, common, lines = Curves(placed, "convergence"), Curves(placed, "steps"), []
     for data, split in common.places():
@@ -165,7 +165,7 @@ def _steps(placed: Sequence[Placed]) -> Table:
     return Table(["data", "split", "alpha", "1/L_i", "1/max L_i", "1/mean L_i"], lines, title)
 
 
-def _inexact(placed: Sequence[Placed]) -> Table:
+def _inexact(placed: Sequence[PlacedResult]) -> Table:
     curves, lines = Curves(placed, "inexact"), []
     for data, alpha in dict.fromkeys((each.at["data"], each.at["alpha"]) for each in curves.placed):
         for variant in curves.values("variant"):
@@ -177,7 +177,7 @@ def _inexact(placed: Sequence[Placed]) -> Table:
     return Table(["data", "alpha", "local optima", "rounds", "gap at first", "gap at last"], lines, title, notes)
 
 
-def _iterations(placed: Sequence[Placed]) -> Table:
+def _iterations(placed: Sequence[PlacedResult]) -> Table:
     lines: list[list[str]] = []
     tolerances: list[str] = []
     for each in Curves(placed, "iterations").placed:
@@ -191,14 +191,13 @@ def _iterations(placed: Sequence[Placed]) -> Table:
     return Table(["data", "start", *tolerances, "last / first"], lines, title, notes)
 
 
-def page(title: str, seeds: int, placed: Sequence[Placed], made: Sequence[Table]) -> str:
-    sheets = [Sheet(table.title, table.headings, table.lines, table.notes) for table in made]
+def page(title: str, seeds: int, placed: Sequence[PlacedResult], made: Sequence[Table]) -> str:
     facts = ["l2-regularised logistic regression, mu = 0.1", "8 clients", f"coins of {seeds} seed{'s' * (seeds > 1)}"]
     rows = [*_convergence_panels(placed), *_step_panels(placed), *_inexact_panels(placed), *_iteration_panels(placed)]
-    return lab_page(title, facts, sheets, rows)
+    return lab_page(title, facts, made, rows)
 
 
-def _convergence_panels(placed: Sequence[Placed]) -> list[list[Panel]]:
+def _convergence_panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
     curves, rows = Curves(placed, "convergence"), []
     for data, split in curves.places():
         lines = {
@@ -210,7 +209,7 @@ def _convergence_panels(placed: Sequence[Placed]) -> list[list[Panel]]:
     return rows
 
 
-def _step_panels(placed: Sequence[Placed]) -> list[list[Panel]]:
+def _step_panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
     own, common, rows = Curves(placed, "convergence"), Curves(placed, "steps"), []
     for data, split in common.places():
         lines = {}
@@ -224,7 +223,7 @@ def _step_panels(placed: Sequence[Placed]) -> list[list[Panel]]:
     return rows
 
 
-def _inexact_panels(placed: Sequence[Placed]) -> list[list[Panel]]:
+def _inexact_panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
     curves, rows = Curves(placed, "inexact"), []
     for data, alpha in dict.fromkeys((each.at["data"], each.at["alpha"]) for each in curves.placed):
         row = []
@@ -243,7 +242,7 @@ def _inexact_panels(placed: Sequence[Placed]) -> list[list[Panel]]:
     return rows
 
 
-def _iteration_panels(placed: Sequence[Placed]) -> list[list[Panel]]:
+def _iteration_panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
     return [
         [
             Panel(

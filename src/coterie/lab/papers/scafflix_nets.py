@@ -11,11 +11,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from coterie.lab.papers.comparison import Row, Table, text
+from coterie.lab.papers.comparison import Row, text
 from coterie.lab.papers.experiment import Experiment, Variant
-from coterie.lab.papers.measured import Figure
+from coterie.lab.papers.measured import Percentage
 from coterie.lab.papers.rates import best, remarks
 from coterie.recipe import Tables, load
+from coterie.report.tables import Table
 from coterie.report.units import DASH
 
 RATES: Mapping[str, Sequence[float]] = {
@@ -172,6 +173,6 @@ def claims(chosen: Sequence[Row]) -> list[str]:
     return told
 
 
-def _difference(mine: Figure, other: Figure) -> str:
+def _difference(mine: Percentage, other: Percentage) -> str:
     """In points; the error is that of independent clients, so rather too large."""
     return f"{mine.mean - other.mean:+.2f} ± {math.hypot(mine.stderr, other.stderr):.2f}"

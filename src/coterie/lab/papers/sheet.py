@@ -26,7 +26,7 @@ from coterie.recipe import Recipe, Tables, changed, make
 from coterie.settings import settings
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Users = dict[
+PublishedUsers = dict[
     Literal["existing", "new", "existing_over_seeds", "new_over_seeds"],
     Annotated[list[Number], Field(min_length=1, max_length=3)],
 ]
@@ -42,7 +42,7 @@ class Sheet:
     """The methods that are compared, and how the recipe of each differs."""
     published: dict[str, Annotated[list[Number], Field(min_length=2, max_length=2)]] = field(default_factory=dict)
     """For each method mean and standard error, in percent."""
-    users: dict[str, Users] = field(default_factory=dict)
+    users: dict[str, PublishedUsers] = field(default_factory=dict)
     """For each method what is published of existing and of new users, in percent."""
     seconds: dict[str, Number] = field(default_factory=dict)
     """For each method the published seconds a round."""

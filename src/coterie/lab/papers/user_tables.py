@@ -3,8 +3,10 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
-from coterie.lab.papers.comparison import Row, Table, filled, text
-from coterie.lab.papers.users import Picked, Spread, paired, spread
+from coterie.lab.papers.comparison import Row, filled, text
+from coterie.lab.papers.users import Picked, SeedMean, paired, seed_mean
+from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE
+from coterie.report.tables import Table
 from coterie.report.units import DASH, scaled
 
 
@@ -12,9 +14,12 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
     """Existing users, then new ones, a line for each row; the reference is the row that lies there."""
     base = next((row for row in rows if reference.items() <= row.at.items()), None)
     word, lines = f"against {' '.join(reference.values())}", []
-    for kind, plain, adapted in (("existing", "as_is", "adapted"), ("new", "before", "after")):
+    for kind, plain, adapted in (
+        (AS_IS.group, AS_IS.name, ADAPTED.name),
+        (BEFORE.group, BEFORE.name, AFTER.name),
+    ):
         for row in rows:
-            found, picked = _spread(row, adapted), [run.picked for run in row.runs if run.picked]
+            found, picked = _over_seeds(row, adapted), [run.picked for run in row.runs if run.picked]
             several = any(row.each(adapted, "std").values())  # one user has no decile and no deviation
             lines.append(
                 {
@@ -25,9 +30,9 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
                     "measured": row.told(text(found)),
                     "over seeds": text(found and found.std, ".2f"),
                     word: _apart(row, base, adapted),
-                    "decile": text(_spread(row, adapted, "bottom_decile") if several else None),
-                    "deviation": text(_spread(row, adapted, "std") if several else None),
-                    "not adapted": text(_spread(row, plain)),
+                    "decile": text(_over_seeds(row, adapted, "bottom_decile") if several else None),
+                    "deviation": text(_over_seeds(row, adapted, "std") if several else None),
+                    "not adapted": text(_over_seeds(row, plain)),
                     f"{word}, not adapted": _apart(row, base, plain),
                     "round": text(_mean(picked, "round"), ".0f"),
                     "bytes": scaled(_mean(picked, "bytes"), "B"),
@@ -68,8 +73,8 @@ def picks(rows: Sequence[Row]) -> dict[str, Row]:
     return best
 
 
-def _validation(row: Row) -> Spread | None:
-    return spread([run.picked.validation for run in row.runs if run.picked])
+def _validation(row: Row) -> SeedMean | None:
+    return seed_mean([run.picked.validation for run in row.runs if run.picked])
 
 
 def _printed(figures: Sequence[float]) -> str:
@@ -79,8 +84,8 @@ def _printed(figures: Sequence[float]) -> str:
     return f"{mean} ({', '.join(rest)})" if rest else mean
 
 
-def _spread(row: Row, protocol: str, figure: str = "mean") -> Spread | None:
-    return spread(list(row.each(protocol, figure).values()))
+def _over_seeds(row: Row, protocol: str, figure: str = "mean") -> SeedMean | None:
+    return seed_mean(list(row.each(protocol, figure).values()))
 
 
 def _apart(row: Row, base: Row | None, protocol: str) -> str:

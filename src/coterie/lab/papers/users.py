@@ -5,7 +5,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-Record = dict[str, Any]
+from coterie.measure.protocols import ADAPTED, OF_ALL_CLIENTS, Statistics
+from coterie.measure.record import Evaluated, Record
+from coterie.measure.summary import totals
 
 
 class Over(NamedTuple):
@@ -16,9 +18,9 @@ class Over(NamedTuple):
     std: float
 
     @classmethod
-    def of(cls, figures: Record) -> "Over | None":
-        """Of an evaluation's figures; None where there are no such users."""
-        return None if figures["mean"] is None else cls(*(100 * figures[name] for name in cls._fields))
+    def of(cls, found: Statistics) -> "Over | None":
+        """Return the statistics in percent, or None where there are no such users."""
+        return None if found.mean is None else cls(*(100 * getattr(found, name) for name in cls._fields))
 
 
 class Picked(NamedTuple):
@@ -36,41 +38,37 @@ class Picked(NamedTuple):
     flops: int
     """To that round."""
 
-    def as_dict(self) -> Record:
+    def as_dict(self) -> dict[str, Any]:
         return {key: value._asdict() if isinstance(value, Over) else value for key, value in self._asdict().items()}
 
     @classmethod
-    def from_dict(cls, content: Record) -> "Picked":
-        figures: Record = {key: Over(**value) if isinstance(value, dict) else value for key, value in content.items()}
+    def from_dict(cls, content: dict[str, Any]) -> "Picked":
+        figures: Any = {key: Over(**value) if isinstance(value, dict) else value for key, value in content.items()}
         return cls(**figures)
 
 
 def pick(records: Sequence[Record]) -> Picked | None:
     """From a run's rounds; None where nobody keeps examples for validation."""
-    found = [record for record in records if _validated(record) is not None]
+    evaluated = [(record.round, record.eval) for record in records if record.eval and record.eval.validation]
+    found = [(index, each, mean) for index, each in evaluated if (mean := _validated(each)) is not None]
     if not found:
         return None
-    best = max(found, key=lambda record: _validated(record) or 0.0)
-    test, costs = best["eval"], [record["cost"] for record in records if record["round"] <= best["round"]]
+    index, test, validation = max(found, key=lambda each: each[2])
+    cost = totals([record for record in records if record.round <= index])
     return Picked(
-        best["round"],
-        100 * test["validation"]["existing"]["adapted"]["mean"],
-        Over.of(test["existing"]["as_is"]),
-        Over.of(test["existing"]["adapted"]),
-        Over.of(test["new"]["before"]),
-        Over.of(test["new"]["after"]),
-        sum(cost["bytes_down"] + cost["bytes_up"] for cost in costs),
-        sum(cost["flops"] for cost in costs),
+        round=index,
+        validation=100 * validation,
+        **{protocol.name: Over.of(test[protocol.key]) for protocol in OF_ALL_CLIENTS},
+        bytes=cost.bytes_down + cost.bytes_up,
+        flops=cost.flops,
     )
 
 
-def _validated(record: Record) -> float | None:
-    figures = record.get("eval", {}).get("validation")
-    mean: float | None = figures["existing"]["adapted"]["mean"] if figures else None
-    return mean
+def _validated(evaluated: Evaluated) -> float | None:
+    return evaluated.validation[ADAPTED.key].mean if evaluated.validation else None
 
 
-class Spread(NamedTuple):
+class SeedMean(NamedTuple):
     """Over seeds."""
 
     mean: float
@@ -87,14 +85,14 @@ class Spread(NamedTuple):
         return self.mean / self.stderr if self.stderr else None
 
 
-def spread(values: Sequence[float]) -> Spread | None:
+def seed_mean(values: Sequence[float]) -> SeedMean | None:
     if not values:
         return None
     std = statistics.stdev(values) if len(values) > 1 else None
-    return Spread(statistics.fmean(values), None if std is None else std / math.sqrt(len(values)), std)
+    return SeedMean(statistics.fmean(values), None if std is None else std / math.sqrt(len(values)), std)
 
 
-def paired(these: Mapping[int, float], those: Mapping[int, float]) -> Spread | None:
+def paired(these: Mapping[int, float], those: Mapping[int, float]) -> SeedMean | None:
     """These minus those, over the seeds of both: runs of one seed have the same users, the same of them new, and one
     initial model, so that what comes of these cancels."""
-    return spread([value - those[seed] for seed, value in these.items() if seed in those])
+    return seed_mean([value - those[seed] for seed, value in these.items() if seed in those])

@@ -1,71 +1,111 @@
-"""The trials as JSON and as tables. Only complete ones have a result; only of the best are test figures shown."""
+"""The outcome of a sweep, as JSON and as tables.
 
-from collections.abc import Sequence
+Only complete trials have a result, and test figures are shown only for the best of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from coterie import registry
-from coterie.lab.papers.comparison import Table
-from coterie.lab.sweep.space import SweepSettings
+from coterie.lab.sweep.space import PROTOCOLS, shown
 from coterie.lab.sweep.trial import Trial, complete
-from coterie.recipe import Recipe
-from coterie.report.sweep_page import LABELS, keys_of, shown, with_result, without_result
+from coterie.measure.protocols import Figures
+from coterie.measure.summary import Summary
+from coterie.report.tables import Table
 from coterie.report.units import percent, percent_with_error
 
-Record = dict[str, Any]
+
+@dataclass(frozen=True)
+class Outcome:
+    """A sweep as far as it has come."""
+
+    data: str
+    method: str
+    seed: int
+    rounds: int
+    search: str
+    protocol: str
+    """The setting `sweep.protocol`: the protocol whose validation score decides."""
+    score: str
+    space: Mapping[str, Mapping[str, Any]]
+    planned: int
+    """Number of trials in all."""
+    trials: Sequence[Trial]
+    """Trials that ended, in the order in which they started."""
+    summary: Summary | None
+    """Summary of the best trial's run, or None if no trial is complete."""
+
+    @property
+    def keys(self) -> list[str]:
+        """Searched keys, such as `method.eta`."""
+        return [f"{section}.{key}" for section, axes in self.space.items() for key in axes]
+
+    @property
+    def complete(self) -> list[Trial]:
+        """Complete trials, best first."""
+        return complete(self.trials)
+
+    @property
+    def incomplete(self) -> list[Trial]:
+        """Trials that were pruned, diverged or failed."""
+        return [trial for trial in self.trials if trial.state != "complete"]
+
+    @property
+    def best(self) -> Trial | None:
+        """The complete trial with the best validation score."""
+        return next(iter(self.complete), None)
+
+    @property
+    def best_figures(self) -> dict[str, Figures]:
+        """Figures of the best trial by split, empty if no trial is complete."""
+        if self.summary is None or self.summary.validation is None:
+            return {}
+        return {"validation": self.summary.validation, "test": Figures(self.summary.existing, self.summary.new)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of trials.json."""
+        figures = {split: found.to_json(last10=split == "test") for split, found in self.best_figures.items()}
+        return {
+            "data": self.data,
+            "method": self.method,
+            "seed": self.seed,
+            "rounds": self.rounds,
+            "search": self.search,
+            "protocol": self.protocol,
+            "score": self.score,
+            "space": self.space,
+            "planned": self.planned,
+            "best": self.best and self.best.number,
+            "best_figures": figures or None,
+            "trials": [trial.as_dict() for trial in self.trials],
+        }
 
 
-def content(
-    trials: Sequence[Trial], recipe: Recipe, settings: SweepSettings, total: int, score: str, summary: Record | None
-) -> Record:
-    """As in trials.json; `summary` is that of the best trial's run."""
-    ranked = complete(trials)
-    return {
-        "data": registry.name_of("data", recipe.data),
-        "method": registry.name_of("method", recipe.method),
-        "seed": recipe.run.seed,
-        "rounds": recipe.run.rounds,
-        "search": settings.search,
-        "protocol": settings.protocol,
-        "score": score,
-        "space": settings.space,
-        "planned": total,
-        "best": ranked[0].number if ranked else None,
-        "best_figures": summary and {"validation": summary["validation"], "test": _groups(summary)},
-        "trials": [trial.as_dict() for trial in trials],
-    }
-
-
-def tables(found: Record) -> list[Table]:
-    """The complete trials, best first; then the others."""
-    keys = keys_of(found)
-    score, protocol = found["score"], LABELS[found["protocol"]].label
-    lines = [[*_cells(trial, keys), percent(trial["validation"])] for trial in with_result(found)]
-    first = Table(
-        ["trial", *keys, "validation"], lines, f"Complete trials: validation {score}, % ({protocol})", _notes(found)
-    )
-    if not (others := without_result(found)):
+def tables(found: Outcome) -> list[Table]:
+    """Return a table of the complete trials, best first, and one of the others if there are any."""
+    lines = [[*_cells(trial, found.keys), percent(trial.score)] for trial in found.complete]
+    title = f"Complete trials: validation {found.score}, % ({PROTOCOLS[found.protocol].title})"
+    first = Table(["trial", *found.keys, "validation"], lines, title, _notes(found))
+    if not found.incomplete:
         return [first]
-    lines = [[*_cells(trial, keys), trial["ending"]] for trial in others]
-    return [first, Table(["trial", *keys, "why"], lines, "Not complete, so without a result")]
+    lines = [[*_cells(trial, found.keys), trial.ending] for trial in found.incomplete]
+    return [first, Table(["trial", *found.keys, "why"], lines, "Not complete, so without a result")]
 
 
-def _cells(trial: Record, keys: Sequence[str]) -> list[str]:
-    return [str(trial["trial"]), *(shown(trial["settings"][key]) for key in keys)]
+def _cells(trial: Trial, keys: Sequence[str]) -> list[str]:
+    return [str(trial.number), *(shown(trial.point[key]) for key in keys)]
 
 
-def _notes(found: Record) -> list[str]:
-    left = found["planned"] - len(found["trials"])
-    notes = [f"{left} of {found['planned']} trials are still to run."] if left > 0 else []
-    if found["best"] is None:
+def _notes(found: Outcome) -> list[str]:
+    left = found.planned - len(found.trials)
+    notes = [f"{left} of {found.planned} trials are still to run."] if left > 0 else []
+    if found.best is None:
         return [*notes, "No trial is complete, so there is no best one."]
+    test = found.best_figures["test"]
     figures = [
-        f"{protocol.label} {percent_with_error(own.get('mean'), own.get('stderr'))}"
-        for protocol in LABELS.values()
-        if (own := protocol.of(found["best_figures"]["test"])).get("mean") is not None
+        f"{protocol.title} {percent_with_error(own.mean, own.stderr)}"
+        for protocol in PROTOCOLS.values()
+        if (own := test[protocol.key]).mean is not None
     ]
-    test = f"On its test examples, by which nothing was chosen: {'; '.join(figures)}."
-    return [*notes, f"Trial {found['best']} is the best. {test}"]
-
-
-def _groups(summary: Record) -> Record:
-    return {group: summary[group] for group in ("existing", "new")}
+    chosen = f"On its test examples, by which nothing was chosen: {'; '.join(figures)}."
+    return [*notes, f"Trial {found.best.number} is the best. {chosen}"]

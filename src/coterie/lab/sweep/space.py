@@ -22,6 +22,7 @@ from pydantic import Field
 from coterie import recipe as recipes
 from coterie import registry, streams
 from coterie.errors import UserError
+from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE
 from coterie.recipe import ABSENT, Recipe, Tables, changed, make
 from coterie.settings import Count, settings
 
@@ -29,6 +30,8 @@ Point = dict[str, Any]
 """A value for each searched key."""
 Number = int | Annotated[float, Field(allow_inf_nan=False)]
 
+PROTOCOLS = {"as_is": AS_IS, "adapted": ADAPTED, "new_before": BEFORE, "new_after": AFTER}
+"""Protocols by the values of `sweep.protocol`."""
 SECTIONS = ("method", "model", "aggregate")
 KEYS = ("run.clients_per_round", "run.probability", "eval.adapt_steps")
 """What else may differ between trials: they have the same examples, the same seed and the same number of rounds."""
@@ -60,7 +63,7 @@ class Range:
 
 
 @settings
-class Choices:
+class OneOf:
     values: Annotated[list[Any], Field(min_length=1)]
 
     def ends(self) -> list[Any]:
@@ -69,7 +72,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Space:
-    axes: Mapping[str, Choices | Range]
+    axes: Mapping[str, OneOf | Range]
     """By section.key."""
 
     @classmethod
@@ -119,6 +122,13 @@ class Space:
         return Recipe.parse(changed(base.as_dict(), tables))
 
 
+def shown(value: Any) -> str:
+    """Return the value of a setting as people read it."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def read(source: str | Path, changes: Sequence[str], options: Mapping[str, Any]) -> tuple[Recipe, SweepSettings]:
     """A recipe file and its [sweep]; changes that begin with `sweep.` are for that, and `options` win."""
     tree = recipes.load(source)
@@ -137,7 +147,7 @@ def read(source: str | Path, changes: Sequence[str], options: Mapping[str, Any])
     return base, make(SweepSettings, "sweep", section)
 
 
-def _axis(key: str, given: Any) -> Choices | Range:
+def _axis(key: str, given: Any) -> OneOf | Range:
     place = f"sweep.space.{key}"
     if key.partition(".")[0] not in SECTIONS and key not in KEYS:
         there = ", ".join([f"{section}.*" for section in SECTIONS] + list(KEYS))
@@ -149,7 +159,7 @@ def _axis(key: str, given: Any) -> Choices | Range:
         for n, value in enumerate(given):
             if value in given[:n]:
                 raise UserError(f"{place} names {value!r} twice")
-        return Choices(given)
+        return OneOf(given)
     if not isinstance(given, dict):
         raise UserError(f"{place} = {given!r} must be a list, or a range like {{ low = 0.01, high = 1.0, log = true }}")
     if missing := [end for end in ("low", "high") if end not in given]:

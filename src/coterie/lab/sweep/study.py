@@ -5,7 +5,7 @@ from typing import Any
 
 from coterie import streams
 from coterie.errors import UserError
-from coterie.lab.sweep.space import Choices, Point, Range, Space
+from coterie.lab.sweep.space import OneOf, Point, Range, Space
 from coterie.lab.sweep.trial import State, Trial
 from coterie.storage.checkpoint import write_atomically
 
@@ -93,13 +93,11 @@ class Study:
         """Of a list Optuna sees the places only: it takes no lists as values, and tells 1 from true no more than from
         1.0."""
         axes = self._space.axes
-        return {
-            key: axis.values[params[key]] if isinstance(axis := axes[key], Choices) else params[key] for key in axes
-        }
+        return {key: axis.values[params[key]] if isinstance(axis := axes[key], OneOf) else params[key] for key in axes}
 
     def _coded(self, key: str, value: Any) -> Any:
         axis = self._space.axes[key]
-        return axis.values.index(value) if isinstance(axis, Choices) else value
+        return axis.values.index(value) if isinstance(axis, OneOf) else value
 
 
 def hyperband(first: int, rounds: int) -> Pruner:
@@ -114,8 +112,8 @@ def _journal(path: Path) -> optuna.Study:
     return optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
 
 
-def _distribution(axis: Choices | Range) -> optuna.distributions.BaseDistribution:
-    if isinstance(axis, Choices):
+def _distribution(axis: OneOf | Range) -> optuna.distributions.BaseDistribution:
+    if isinstance(axis, OneOf):
         return optuna.distributions.CategoricalDistribution(range(len(axis.values)))
     if isinstance(axis.low, int) and isinstance(axis.high, int):
         return optuna.distributions.IntDistribution(axis.low, axis.high, axis.log)

@@ -11,30 +11,26 @@ from typing import Any
 import tomli_w
 from filelock import FileLock, Timeout
 
+from coterie import registry
 from coterie.data.federation import Federation
 from coterie.errors import DivergedError, UserError
-from coterie.lab.papers.comparison import Table
-from coterie.lab.sweep.outcome import content, tables
-from coterie.lab.sweep.space import Point, Space, SweepSettings
+from coterie.lab.sweep.outcome import Outcome, tables
+from coterie.lab.sweep.page import sweep_page
+from coterie.lab.sweep.space import PROTOCOLS, Point, Space, SweepSettings
 from coterie.lab.sweep.study import Pruner, Study, hyperband
 from coterie.lab.sweep.trial import Trial, complete, folder_of
+from coterie.measure.record import Evaluated, Record
+from coterie.measure.summary import Summary
 from coterie.recipe import Recipe
-from coterie.report.document import things
-from coterie.report.sweep_page import sweep_page
-from coterie.server.rounds import Record, Simulation
+from coterie.report.tables import Table
+from coterie.report.words import things
+from coterie.server.rounds import Simulation
 from coterie.storage.checkpoint import write_atomically
 from coterie.storage.folder import first_difference
 from coterie.training import Training, prepare
 
 USUAL_TRIALS = 30
 """Of TPE."""
-GROUPS = {
-    "as_is": ("existing", "as_is"),
-    "adapted": ("existing", "adapted"),
-    "new_before": ("new", "before"),
-    "new_after": ("new", "after"),
-}
-"""Where an evaluation has the figures of a protocol."""
 
 
 class Sweep:
@@ -84,16 +80,17 @@ class Sweep:
         summary, best = None, None
         if ranked:
             folder = self.out / ranked[0].folder
-            summary, best = json.loads((folder / "summary.json").read_text()), (folder / "recipe.toml").read_text()
+            summary = Summary.from_json(json.loads((folder / "summary.json").read_text()))
+            best = (folder / "recipe.toml").read_text()
             title = (
                 f"# The best of {things(len(ranked), 'complete trial')} of {self.out.name}, "
                 f"by {score} on validation examples.\n"
             )
             write_atomically(self.out / "best.toml", (title + best).encode())
-        found = content(self.trials, self.recipe, self.settings, self.total, score, summary)
+        found = self._outcome(summary)
         shown = tables(found)
         page = sweep_page(self.out.name, found, tomllib.loads(best) if best else None)
-        write_atomically(self.out / "trials.json", (json.dumps(found, indent=2) + "\n").encode())
+        write_atomically(self.out / "trials.json", (json.dumps(found.to_json(), indent=2) + "\n").encode())
         write_atomically(self.out / "table.md", "\n".join(table.markdown() for table in shown).encode())
         write_atomically(self.out / "page.html", page.encode())
         return shown
@@ -129,6 +126,21 @@ class Sweep:
             return self._study.end("pruned")
         return self._study.end("complete", judged.score)
 
+    def _outcome(self, summary: Summary | None) -> Outcome:
+        return Outcome(
+            data=registry.name_of("data", self.recipe.data),
+            method=registry.name_of("method", self.recipe.method),
+            seed=self.recipe.run.seed,
+            rounds=self.recipe.run.rounds,
+            search=self.settings.search,
+            protocol=self.settings.protocol,
+            score=self.federation.objective.score,
+            space=self.settings.space,
+            planned=self.total,
+            trials=self.trials,
+            summary=summary,
+        )
+
     def _identity(self) -> dict[str, Any]:
         """What must not change when a sweep goes on; the number of trials may."""
         chosen = {key: getattr(self.settings, key) for key in ("search", "protocol", "prune", "space")}
@@ -150,25 +162,25 @@ class _Judged:
         while not self.gave_up and self._seen < len(self._simulation.history):
             record = self._simulation.history[self._seen]
             self._seen += 1
-            if "eval" in record:
-                self.score = validation_score(record, self._protocol)
-                self._study.report(record["round"], self.score)
-                if self._pruner is not None and record["round"] < self._simulation.rounds:
+            if record.eval is not None:
+                self.score = validation_score(record.round, record.eval, self._protocol)
+                self._study.report(record.round, self.score)
+                if self._pruner is not None and record.round < self._simulation.rounds:
                     self.gave_up = self._study.is_behind(self._pruner)
         return self.gave_up
 
 
-def validation_score(record: Record, protocol: str) -> float:
-    """Of a round that was evaluated: the mean over clients, on their validation examples."""
-    group, key = GROUPS[protocol]
-    score = record["eval"]["validation"][group][key]["mean"]
-    if score is None or not math.isfinite(score) or record["eval"]["train_loss"] is None:
-        raise DivergedError(f"round {record['round']}: the loss or the score is not finite; lower the method's rates")
-    return float(score)
+def validation_score(index: int, evaluated: Evaluated, protocol: str) -> float:
+    """Return the mean score over clients on their validation examples, after round `index`."""
+    assert evaluated.validation is not None, "a sweep checks first that there are validation examples"
+    score = evaluated.validation[PROTOCOLS[protocol].key].mean
+    if score is None or not math.isfinite(score) or evaluated.train_loss is None:
+        raise DivergedError(f"round {index}: the loss or the score is not finite; lower the method's rates")
+    return score
 
 
 def _check_validation(federation: Federation, protocol: str) -> None:
-    group, _ = GROUPS[protocol]
+    group = PROTOCOLS[protocol].group
     clients = federation.existing if group == "existing" else federation.new
     if not len(clients):
         raise UserError(f'sweep.protocol = "{protocol}" is about new users; set partition.new_users to keep some')

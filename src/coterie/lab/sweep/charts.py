@@ -4,28 +4,28 @@ import json
 from html import escape
 from typing import Any
 
-from coterie.report.charts import GREY, figure, rounds_axis
-from coterie.report.protocols import ADAPTED, AS_IS, BEFORE, Record
+from coterie.lab.sweep.outcome import Outcome
+from coterie.lab.sweep.trial import Trial
+from coterie.report.charts import Plot, figure, rounds_axis
+from coterie.report.looks import BLUE, GREY, ORANGE, RED
 
-BEST, COMPLETE, GONE = ADAPTED.color, AS_IS.color, BEFORE.color
+BEST, COMPLETE, GONE = ORANGE, BLUE, RED
 WIDE = 10
 """Values whose largest is so many times the smallest are drawn on a logarithmic scale."""
 
 
-def slice_chart(found: Record, key: str) -> Record | None:
+def slice_chart(found: Outcome, key: str) -> Plot | None:
     """The score of each complete trial against one setting; the others are marks below, without a height."""
-    trials = found["trials"]
-    complete = [trial for trial in trials if trial["state"] == "complete"]
-    if not complete:
+    scored = {trial.number: trial.score for trial in found.trials if trial.score is not None}
+    if not scored or found.best is None:
         return None
-    scores = [trial["validation"] for trial in complete]
+    scores = list(scored.values())
     low, high = min(scores), max(scores)
     room = max(high - low, 0.01)
     vertical = {"range": [low - 0.3 * room, high + 0.15 * room], "tickformat": ".1%", "nticks": 6}
-    best = [trial for trial in complete if trial["trial"] == found["best"]]
-    rest = [trial for trial in complete if trial not in best]
-    others = [trial for trial in trials if trial["state"] != "complete"]
-    horizontal = _axis([trial["settings"][key] for trial in trials])
+    rest = [trial for trial in found.trials if trial.number in scored and trial.number != found.best.number]
+    others = found.incomplete
+    horizontal = _axis([trial.point[key] for trial in found.trials])
     category = horizontal.get("type") == "category"
     traces = [
         _points(
@@ -35,18 +35,18 @@ def slice_chart(found: Record, key: str) -> Record | None:
             [low - 0.24 * room] * len(others),
             {"symbol": "line-ns-open", "size": 12, "color": GREY},
         ),
-        _points(rest, key, category, [trial["validation"] for trial in rest], {"size": 9, "color": COMPLETE}),
-        _points(best, key, category, [trial["validation"] for trial in best], {"size": 15, "color": BEST}),
+        _points(rest, key, category, [scored[trial.number] for trial in rest], {"size": 9, "color": COMPLETE}),
+        _points([found.best], key, category, [scored[found.best.number]], {"size": 15, "color": BEST}),
     ]
     return figure([trace for trace in traces if trace["x"]], horizontal, vertical, legend=False)
 
 
-def curves_chart(found: Record) -> Record | None:
+def curves_chart(found: Outcome) -> Plot | None:
     """Validation scores against rounds, a line for each trial."""
-    trials = [trial for trial in found["trials"] if trial["curve"]]
+    trials = [trial for trial in found.trials if trial.curve]
     if not trials:
         return None
-    looks: dict[str, Record] = {
+    looks: dict[str, Plot] = {
         "pruned": {"color": GREY, "width": 1.2, "dash": "dot"},
         "diverged": {"color": GONE, "width": 1.2, "dash": "dot"},
         "failed": {"color": GONE, "width": 1.2, "dash": "dot"},
@@ -57,7 +57,7 @@ def curves_chart(found: Record) -> Record | None:
     names.sort(key=lambda pair: list(looks).index(pair[0]))
     traces, told = [], set()
     for kind, trial in names:
-        points = sorted((int(index), score) for index, score in trial["curve"].items())
+        points = sorted(trial.curve.items())
         traces.append(
             {
                 "type": "scatter",
@@ -73,14 +73,14 @@ def curves_chart(found: Record) -> Record | None:
             }
         )
         told.add(kind)
-    longest: list[Record] = [{}] * max(int(index) for trial in trials for index in trial["curve"])
+    longest = max(index for trial in trials for index in trial.curve)
     drawn = figure(traces, rounds_axis(longest), {"tickformat": ".0%"}, legend=True)
     drawn["layout"]["legend"]["traceorder"] = "reversed"
     return drawn
 
 
-def _points(trials: list[Record], key: str, category: bool, heights: list[float], marker: Record) -> Record:
-    values = [trial["settings"][key] for trial in trials]
+def _points(trials: list[Trial], key: str, category: bool, heights: list[float], marker: Plot) -> Plot:
+    values = [trial.point[key] for trial in trials]
     return {
         "type": "scatter",
         "mode": "markers",
@@ -92,7 +92,7 @@ def _points(trials: list[Record], key: str, category: bool, heights: list[float]
     }
 
 
-def _axis(values: list[Any]) -> Record:
+def _axis(values: list[Any]) -> Plot:
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
         return {"type": "category"}
     low, high = min(values), max(values)
@@ -101,15 +101,15 @@ def _axis(values: list[Any]) -> Record:
     return {"tickformat": "~g"}
 
 
-def _kind(trial: Record, found: Record) -> str:
-    return "best" if trial["trial"] == found["best"] else str(trial["state"])
+def _kind(trial: Trial, found: Outcome) -> str:
+    return "best" if found.best is not None and trial.number == found.best.number else trial.state
 
 
-def _told(trial: Record) -> str:
-    score = f"{100 * trial['validation']:.2f} %" if trial["state"] == "complete" else trial["ending"]
+def _told(trial: Trial) -> str:
+    score = trial.ending if trial.score is None else f"{100 * trial.score:.2f} %"
     lines = [
-        f"trial {trial['trial']}: {score}",
-        *(f"{key} = {_word(value)}" for key, value in trial["settings"].items()),
+        f"trial {trial.number}: {score}",
+        *(f"{key} = {_word(value)}" for key, value in trial.point.items()),
     ]
     return "<br>".join(escape(line, quote=False) for line in lines)
 

@@ -3,16 +3,18 @@
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from coterie.report.protocols import ALL, Record, statistics
+from coterie.measure.protocols import PROTOCOLS
+from coterie.measure.summary import Summary
+from coterie.report.columns import shown_statistics
 from coterie.report.sections import emphasis_sentence
 from coterie.report.units import count, duration, percent, percent_with_error, scaled
 
 
-def closing_table(summary: Record) -> Table:
+def closing_table(summary: Summary) -> Table:
     """The score over clients in percent, a row for each protocol."""
-    columns = {key: heading for key, heading in statistics(summary).items() if key not in ("mean", "stderr")}
+    columns = {key: heading for key, heading in shown_statistics(summary).items() if key not in ("mean", "stderr")}
     table = Table(
-        title=f"{summary.get('score', 'accuracy')} over clients, %",
+        title=f"{summary.score} over clients, %",
         title_justify="left",
         title_style="dim",
         caption=emphasis_sentence(summary) or None,
@@ -27,19 +29,18 @@ def closing_table(summary: Record) -> Table:
     table.add_column("mean ± stderr", justify="right", style="bold", no_wrap=True)
     for heading in columns.values():
         table.add_column(heading.removeprefix("bottom "), justify="right")
-    for protocol in ALL:
-        figures = protocol.of(summary)
-        mean = percent_with_error(figures.get("mean"), figures.get("stderr"))
-        table.add_row(protocol.label, mean, *(percent(figures.get(key)) for key in columns))
+    for protocol in PROTOCOLS:
+        found = summary[protocol.key]
+        mean = percent_with_error(found.mean, found.stderr)
+        table.add_row(protocol.title, mean, *(percent(getattr(found, name)) for name in columns))
     return table
 
 
-def cost_line(summary: Record) -> str:
+def cost_line(summary: Summary) -> str:
     """What the training cost all clients together."""
-    cost = summary.get("cost") or {}
+    cost = summary.cost
     return (
-        f"{count(summary.get('rounds'))} rounds: "
-        f"{scaled(cost.get('bytes_down'), 'B')} down, {scaled(cost.get('bytes_up'), 'B')} up, "
-        f"{scaled(cost.get('flops'), 'FLOP')}, {count(cost.get('body_forwards'))} forward and "
-        f"{count(cost.get('body_backwards'))} backward passes of the body, {duration(cost.get('seconds'))}"
+        f"{count(summary.rounds)} rounds: {scaled(cost.bytes_down, 'B')} down, {scaled(cost.bytes_up, 'B')} up, "
+        f"{scaled(cost.flops, 'FLOP')}, {count(cost.body_forwards)} forward and "
+        f"{count(cost.body_backwards)} backward passes of the body, {duration(cost.seconds)}"
     )

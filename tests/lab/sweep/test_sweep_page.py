@@ -1,41 +1,56 @@
 """The page of a sweep: what it shows of which trial."""
 
-from parsed_page import Parsed
+from dataclasses import replace
 
-from coterie.report.sweep_page import sweep_page
-
-
-def trial(number, state, rate, score, curve, ending=""):
-    point = {"method.eta": rate, "model.name": "<b>"}
-    return {
-        "trial": number, "state": state, "settings": point, "validation": score, "curve": curve, "ending": ending
-    }  # fmt: skip
-
-
-def figures(mean):
-    own = {"mean": mean, "stderr": 0.0123}
-    return {"existing": {"as_is": own, "adapted": own}, "new": {"before": {}, "after": {}}}
+from coterie.lab.sweep.outcome import Outcome
+from coterie.lab.sweep.page import sweep_page
+from coterie.lab.sweep.trial import Trial
+from coterie.measure.cost import Cost
+from coterie.measure.protocols import Existing, Figures, New, Statistics
+from coterie.measure.summary import Summary
+from report.parsed_page import Parsed
 
 
-FOUND = {
-    "data": "digits",
-    "method": "fedavg",
-    "seed": 0,
-    "rounds": 4,
-    "search": "grid",
-    "protocol": "as_is",
-    "score": "accuracy",
-    "space": {"method": {"eta": [0.001, 0.1, 1.0]}, "model": {"name": ["<b>"]}},
-    "planned": 4,
-    "best": 2,
-    "best_figures": {"validation": figures(0.75), "test": figures(0.6543)},
-    "trials": [
-        trial(0, "complete", 0.001, 0.5, {"2": 0.4, "4": 0.5}),
-        trial(1, "pruned", 0.1, None, {"2": 0.9}, "pruned after round 2"),
-        trial(2, "complete", 0.1, 0.75, {"2": 0.5, "4": 0.75}),
-        trial(3, "diverged", 1.0, None, {}, "diverged: round 1"),
+def trial(number, state, rate, score, curve, remark=""):
+    return Trial(number, state, {"method.eta": rate, "model.name": "<b>"}, score, curve, remark)
+
+
+def existing(mean):
+    own = Statistics(mean=mean, stderr=0.0123)
+    return Existing(own, own)
+
+
+SUMMARY = Summary(
+    method="fedavg",
+    engine="loop",
+    seed=0,
+    rounds=4,
+    score="accuracy",
+    protocol="",
+    existing=existing(0.6543),
+    new=New(),
+    validation=Figures(existing(0.75), New()),
+    train_loss=0.5,
+    cost=Cost(),
+)
+FOUND = Outcome(
+    data="digits",
+    method="fedavg",
+    seed=0,
+    rounds=4,
+    search="grid",
+    protocol="as_is",
+    score="accuracy",
+    space={"method": {"eta": [0.001, 0.1, 1.0]}, "model": {"name": ["<b>"]}},
+    planned=4,
+    trials=[
+        trial(0, "complete", 0.001, 0.5, {2: 0.4, 4: 0.5}),
+        trial(1, "pruned", 0.1, None, {2: 0.9}),
+        trial(2, "complete", 0.1, 0.75, {2: 0.5, 4: 0.75}),
+        trial(3, "diverged", 1.0, None, {}, "round 1"),
     ],
-}
+    summary=SUMMARY,
+)
 
 
 def test_the_page_shows_results_of_complete_trials_only():
@@ -82,7 +97,7 @@ def test_the_curves_tell_the_best_from_the_others():
 
 
 def test_a_page_without_a_complete_trial():
-    found = {**FOUND, "best": None, "best_figures": None, "trials": FOUND["trials"][3:]}
+    found = replace(FOUND, summary=None, trials=FOUND.trials[3:])
     page = Parsed(sweep_page("mine", found, None))
     assert "Nothing was measured" in page.text
     assert "Best: trial" not in page.text

@@ -1,43 +1,39 @@
-from copy import deepcopy
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
-from coterie.report.table import closing_table, cost_line
+from coterie.measure.cost import Cost
+from coterie.measure.protocols import Existing, New, Statistics
+from coterie.measure.summary import Summary
+from coterie.report.terminal import closing_table, cost_line
 from coterie.report.units import DASH
 
 
-def statistics(mean: float | None) -> dict[str, Any]:
-    if mean is None:
-        return dict.fromkeys(
-            ("mean", "weighted_mean", "std", "stderr", "bottom_decile", "restricted_mean", "last10_mean")
-        )
-    return {
-        "mean": mean,
-        "weighted_mean": mean + 0.001,
-        "std": 0.05,
-        "stderr": 0.0123,
-        "bottom_decile": mean - 0.1,
-        "restricted_mean": mean,
-        "last10_mean": mean - 0.002,
-    }
+def statistics(mean: float) -> Statistics:
+    return Statistics(mean, mean + 0.001, 0.05, 0.0123, mean - 0.1, mean, mean - 0.002)
 
 
-SUMMARY = {
-    "rounds": 60,
-    "existing": {"as_is": statistics(0.91), "adapted": statistics(0.93), "participants": statistics(0.95)},
-    "new": {"before": statistics(0.55), "after": statistics(0.89)},
-    "cost": {
-        "bytes_down": 31_200_000,
-        "bytes_up": 2_500,
-        "flops": 1_343_076_000,
-        "body_forwards": 12_000,
-        "body_backwards": 600,
-        "seconds": 11.82,
-    },
-}
+SUMMARY = Summary(
+    method="pflego",
+    engine="loop",
+    seed=0,
+    rounds=60,
+    score="accuracy",
+    protocol="",
+    existing=Existing(statistics(0.91), statistics(0.93), statistics(0.95)),
+    new=New(statistics(0.55), statistics(0.89)),
+    train_loss=0.1,
+    cost=Cost(31_200_000, 2_500, 1_343_076_000, 12_000, 600, 11.82),
+)
+
+
+def restricted(group: str, protocol: str, mean: float) -> Summary:
+    """The summary with another restricted mean."""
+    statistics = getattr(SUMMARY, group)
+    changed = replace(getattr(statistics, protocol), restricted_mean=mean)
+    return replace(SUMMARY, **{group: replace(statistics, **{protocol: changed})})
 
 
 def cells(table: Table) -> dict[str, dict[str, str]]:
@@ -62,27 +58,24 @@ def test_every_protocol_has_its_row_and_every_figure_its_column() -> None:
 @pytest.mark.parametrize(("group", "protocol"), [("existing", "as_is"), ("existing", "participants"), ("new", "after")])
 def test_restricted_column_only_when_it_differs_somewhere(group: str, protocol: str) -> None:
     assert "restricted" not in cells(closing_table(SUMMARY))["new, after"]
-    summary: dict[str, Any] = deepcopy(SUMMARY)
-    summary[group][protocol]["restricted_mean"] = 0.987
+    summary = restricted(group, protocol, 0.987)
     shown = [row["restricted"] for row in cells(closing_table(summary)).values()]
     assert shown.count("98.70") == 1
 
 
 def test_rounding_noise_is_no_difference() -> None:
-    summary: dict[str, Any] = deepcopy(SUMMARY)
-    summary["new"]["after"]["restricted_mean"] += 1e-15
+    summary = restricted("new", "after", 0.89 + 1e-15)
     assert "restricted" not in cells(closing_table(summary))["new, after"]
 
 
 def test_without_new_users_their_rows_are_dashes() -> None:
-    rows = cells(closing_table({**SUMMARY, "new": {"before": statistics(None), "after": statistics(None)}}))
+    rows = cells(closing_table(replace(SUMMARY, new=New())))
     assert set(rows["new, before"].values()) == set(rows["new, after"].values()) == {DASH}
     assert rows["existing, as is"]["mean ± stderr"] == "91.00 ± 1.23"
 
 
 def test_fits_a_terminal_of_eighty_columns() -> None:
-    summary: dict[str, Any] = deepcopy(SUMMARY)
-    summary["new"]["after"]["restricted_mean"] = 0.987
+    summary = restricted("new", "after", 0.987)
     console = Console(width=80)
     with console.capture() as capture:
         console.print(closing_table(summary))
@@ -96,7 +89,3 @@ def test_cost_line_is_one_line_in_human_units() -> None:
     assert "\n" not in line
     for part in ("60 rounds", "31.2 MB down", "2.5 kB up", "1.34 GFLOP", "12,000 forward", "600 backward", "11.8 s"):
         assert part in line
-
-
-def test_cost_line_of_a_summary_without_cost() -> None:
-    assert DASH in cost_line({"rounds": 0})

@@ -1,12 +1,10 @@
 """The progress bars of a sweep: trials, and the rounds of the one that runs."""
 
-from typing import Any
-
 from rich.console import Console
 
-from coterie.lab.sweep.space import Point
+from coterie.lab.sweep.space import Point, shown
 from coterie.lab.sweep.trial import Trial, complete
-from coterie.report.sweep_page import shown
+from coterie.measure.record import Record
 from coterie.report.units import DASH, percent
 from coterie.track.bars import Bars
 
@@ -23,8 +21,8 @@ class SweepProgress(Bars):
         values = ", ".join(f"{key} = {shown(value)}" for key, value in point.items())
         self._console.print(f"trial {number}: {values}", highlight=False, markup=False)
 
-    def advance(self, record: dict[str, Any]) -> None:
-        self._bar.update(self._rounds, completed=record["round"])
+    def advance(self, record: Record) -> None:
+        self._bar.update(self._rounds, completed=record.round)
 
     def end(self, trial: Trial) -> None:
         self._ended.append(trial)

@@ -1,0 +1,94 @@
+"""The record of a round, as in rounds.jsonl and in `Run.history`."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from coterie.measure.cost import Cost
+from coterie.measure.protocols import Figures, figures_in
+
+
+@dataclass(frozen=True)
+class PopulationSize:
+    """Size of the population that a round draws its cohort from."""
+
+    clients: int
+    examples: int
+    """Training examples of these clients."""
+
+
+@dataclass(frozen=True)
+class Evaluated(Figures):
+    """Figures of one evaluation: on test examples, and on validation examples if clients have some."""
+
+    train_loss: float | None = None
+    """Objective (1) over existing clients, or None if it is not finite."""
+    validation: Figures | None = None
+
+    def to_json(self, last10: bool = False) -> dict[str, Any]:
+        """Return the evaluation as it is laid out in rounds.jsonl."""
+        validation = {} if self.validation is None else {"validation": self.validation.to_json()}
+        return {**super().to_json(last10), **validation, "train_loss": self.train_loss}
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> Self:
+        """Read an evaluation; missing figures are empty and unknown keys are ignored."""
+        validation = Figures.from_json(tree["validation"]) if tree.get("validation") else None
+        return cls(**figures_in(tree), train_loss=tree.get("train_loss"), validation=validation)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What happened in one round."""
+
+    round: int
+    """Number of the round, from 1."""
+    cohort: tuple[str, ...]
+    """Ids of the clients that took part."""
+    train_loss: float | None
+    """Average training loss of the cohort, or None if the method does not report it."""
+    cost: Cost
+    """Cost of the round, summed over its clients."""
+    eval: Evaluated | None = None
+    """Evaluation after the round, or None if none was due."""
+    population: PopulationSize | None = None
+    """Size of the population, if it changed before this round."""
+    silent: tuple[str, ...] = ()
+    """Ids of the clients that were sampled but did not answer."""
+    refused: tuple[str, ...] = ()
+    """Ids of the clients whose messages were not finite and were ignored."""
+    notes: dict[str, float | str] = field(default_factory=dict)
+    """Remarks of the method: strings are warnings to show, numbers are only recorded."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as a line of rounds.jsonl, without the optional parts that are empty."""
+        optional = {
+            "population": self.population and asdict(self.population),
+            "silent": list(self.silent),
+            "notes": self.notes,
+            "refused": list(self.refused),
+            "eval": self.eval and self.eval.to_json(),
+        }
+        return {
+            "round": self.round,
+            "cohort": list(self.cohort),
+            "train_loss": self.train_loss,
+            **{key: value for key, value in optional.items() if value},
+            "cost": self.cost.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> Self:
+        """Read a line of rounds.jsonl; unknown keys are ignored."""
+        population = tree.get("population")
+        return cls(
+            round=tree["round"],
+            cohort=tuple(tree.get("cohort", ())),
+            train_loss=tree.get("train_loss"),
+            cost=Cost.from_json(tree.get("cost", {})),
+            eval=Evaluated.from_json(tree["eval"]) if tree.get("eval") else None,
+            population=PopulationSize(population["clients"], population["examples"]) if population else None,
+            silent=tuple(tree.get("silent", ())),
+            refused=tuple(tree.get("refused", ())),
+            notes=dict(tree.get("notes", {})),
+        )
