@@ -1,4 +1,4 @@
-"""The same from a recipe, without Python."""
+"""A user's own data, used from a recipe without Python code."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from data.own.make import clients, rows, write_csv, write_images
 
 
 def content(federation):
-    """What each client has, in which split, whatever the order of the pool."""
+    """Return each client's examples by split, independent of the order in the pool."""
     return {
         name: {
             split: (federation.x[ragged.row(i)].tolist(), [federation.labels[y] for y in federation.y[ragged.row(i)]])
