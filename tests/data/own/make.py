@@ -26,7 +26,7 @@ def clients(labels: Any = int) -> dict[str, Client]:
 
 
 def rows(who: dict[str, Client], **columns: Any) -> list[dict[str, Any]]:
-    """Return the columns of one table in which the rows of the clients alternate."""
+    """Return the rows of one table in which the clients alternate."""
     each = [
         [{"site": name, "y": y[i].item(), **dict(zip(NAMES, x[i].tolist(), strict=True))} for i in range(len(y))]
         for name, (x, y) in who.items()

@@ -191,7 +191,7 @@ def test_a_client_whose_images_have_another_size(album):
 
 def test_deep_pixels_are_not_squeezed_into_eight_bits(album):
     write_images(album / "ben", np.zeros((1, 5, 5), dtype=np.uint16), ["cow"])
-    fails(album, r"client 'ben': \S*cow/000.png: pixels of kind 'I;16'; save it with 8 bits")
+    fails(album, r"client 'ben': \S*cow/000.png: pixel format 'I;16' is not supported; save")
 
 
 def test_an_image_outside_the_classes(album):
@@ -211,7 +211,7 @@ def test_splits_of_images(tmp_path):
     fails(tmp_path, r"client 'anna': \S*test/cow/000.png has a label outside the client's label set")
     assert Federation.from_folder(tmp_path, classes={"anna": ["cat", "cow", "dog"]}).sizes("test").tolist() == [1]
     (tmp_path / "anna" / "eval").mkdir()
-    fails(tmp_path, r"client 'anna': \S*eval is next to train; move it into train, or rename it")
+    fails(tmp_path, r"client 'anna': \S*eval is next to train; move it inside, or rename it")
 
 
 def test_without_pillow_the_extra_is_named(album, monkeypatch):

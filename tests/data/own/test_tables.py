@@ -86,8 +86,8 @@ BAD = {
         {},
         r"client 'ben': \S*wards.csv line 4 is not a class label",
     ),
-    "a short row": (GOOD.replace(",25", ""), {}, r"wards.csv line 5: 2 values for 3 columns"),
-    "a long row": (GOOD.replace("25", "25,1"), {}, r"wards.csv line 5: 4 values for 3 columns"),
+    "a short row": (GOOD.replace(",25", ""), {}, r"wards.csv line 5 has 2 values for 3 columns"),
+    "a long row": (GOOD.replace("25", "25,1"), {}, r"wards.csv line 5 has 4 values for 3 columns"),
     "a name twice": (GOOD.replace("age", "y"), {}, "more than one column 'y'"),
     "row numbers of pandas": (
         "".join(f"{'' if i == 0 else i},{line}\n" for i, line in enumerate(GOOD.splitlines())),
@@ -96,8 +96,8 @@ BAD = {
     ),
     "no rows": ("site,y,age\n", {}, "has no rows"),
     "nothing": ("", {}, "has no rows"),
-    "another encoding": ("site,y,age\nZürich,1,2\n".encode("latin-1"), {}, "not text in UTF-8"),
-    "an open quote": (GOOD + 'ben,1,"3', {}, "line 6 is not CSV"),
+    "another encoding": ("site,y,age\nZürich,1,2\n".encode("latin-1"), {}, "not UTF-8 text"),
+    "an open quote": (GOOD + 'ben,1,"3', {}, "line 6 is not valid CSV"),
     "an unknown new user": (GOOD, {"new": ["dora"]}, r"`new` names \['dora'\]"),
 }
 

@@ -55,7 +55,7 @@ def test_fewer_batches_must_be_asked_for(tmp_path: Path) -> None:
         UserError, match=r"cifar-10: missing data_batch_3\.bin, data_batch_4\.bin, data_batch_5\.bin"
     ) as caught:
         CIFAR10(path=str(tmp_path)).load()
-    assert str(caught.value).endswith("make do with a part: --set data.batches=1")
+    assert str(caught.value).endswith("To use only a part of the data: --set data.batches=1")
     assert len(CIFAR10(path=str(tmp_path), batches=2).load().y_train) == 6
 
 
