@@ -66,7 +66,7 @@ def test_damage_is_named_with_the_file_and_the_remedy(tmp_path: Path, content: b
     with pytest.raises(UserError, match=reason) as caught:
         read(path, ndim=3)
     assert str(path) in str(caught.value)
-    assert str(caught.value).endswith("delete it and download it again")
+    assert str(caught.value).endswith("delete it and get a new copy")
 
 
 def test_a_folder_in_place_of_the_file_is_a_user_error(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_settings_come_back_from_the_run_folder(tmp_path):
 
 @pytest.mark.parametrize("name", ["folder", "table"])
 def test_the_path_must_be_said(name):
-    with pytest.raises(UserError, match=f"data.path: say where the {name} is"):
+    with pytest.raises(UserError, match=f"data.path is missing; set it to the path of your {name}"):
         recipe(name=name).federation()
 
 

@@ -37,7 +37,7 @@ def read_labelled(images: Path, labels: Path, size: tuple[int, int], num_classes
         raise damaged(images, f"its images are {x.shape[1]}x{x.shape[2]}, expected {size[0]}x{size[1]}")
     if len(x) != len(y):
         raise UserError(
-            f"{images} has {len(x)} images but {labels} has {len(y)} labels; delete both and download them again"
+            f"{images} has {len(x)} images but {labels} has {len(y)} labels; delete both and get new copies"
         )
     if len(bad := np.flatnonzero(y >= num_classes)):
         raise damaged(labels, f"label {y[bad[0]]} at row {bad[0]} is outside 0..{num_classes - 1}")

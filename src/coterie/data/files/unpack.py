@@ -75,8 +75,8 @@ def members(archive: Path, wanted: Callable[[str], object], limits: Limits = USU
 
 
 def damaged(path: Path, reason: str) -> UserError:
-    """Return the error for a damaged file. It tells the user to delete the file and download it again."""
-    return UserError(f"{path} is damaged: {reason}; delete it and download it again")
+    """Return the error for a damaged file. It tells the user to replace the file."""
+    return UserError(f"{path} is damaged: {reason}; delete it and get a new copy")
 
 
 def _unpacked(file: BufferedReader, kind: str) -> BufferedIOBase:

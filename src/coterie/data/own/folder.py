@@ -79,7 +79,8 @@ def _images(client: str, folder: Path, size: tuple[int, int] | None, grey: bool)
         return {"train": _by_class(client, folder, size, grey)}
     if other := [entry.name for entry in _visible(folder) if entry.is_dir() and entry.name not in SPLITS]:
         raise UserError(
-            f"client {client!r}: {folder / other[0]} is next to train; move it inside, or rename it to test or validation"
+            f"client {client!r}: {folder / other[0]} is next to train; move it inside, "
+            "or rename it to test or validation"
         )
     return {split: _by_class(client, folder / split, size, grey) for split in SPLITS if (folder / split).is_dir()}
 
