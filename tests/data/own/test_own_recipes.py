@@ -40,7 +40,7 @@ def test_a_folder_with_its_own_validation_examples(tmp_path):
     assert content(federation) == content(Federation.from_folder(tmp_path))
     assert federation.sizes("validation").tolist() == [2, 2, 2]
     tree = {"data": {"name": "folder", "path": str(tmp_path)}, "partition": {"name": "natural", "validation": 0.5}}
-    with pytest.raises(UserError, match=r"validation examples of their own; leave out partition.validation = 0.5"):
+    with pytest.raises(UserError, match=r"own validation examples; remove partition.validation = 0.5"):
         Recipe.parse(tree).federation()
 
 
