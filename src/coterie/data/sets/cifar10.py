@@ -21,7 +21,7 @@ _LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 @settings
 class CIFAR10(Dataset):
-    """CIFAR-10: 32x32 colour photographs in 10 classes of equal size, 50,000 for training and 10,000 for testing."""
+    """Colour photographs, 32x32, in 10 classes of equal size: 50,000 for training and 10,000 for testing."""
 
     usual_model: ClassVar[str] = "cnn-cifar"
 

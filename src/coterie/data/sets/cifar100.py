@@ -20,7 +20,7 @@ _BYTE = {"coarse": 0, "fine": 1}
 
 @settings
 class CIFAR100(Dataset):
-    """CIFAR-100: 32x32 colour photographs in 100 classes of equal size, 50,000 for training and 10,000 for testing."""
+    """Colour photographs, 32x32, in 100 classes of equal size: 50,000 for training and 10,000 for testing."""
 
     usual_partition: ClassVar[str] = "dirichlet"
     usual_model: ClassVar[str] = "cnn-cifar"

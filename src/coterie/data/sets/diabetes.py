@@ -16,7 +16,7 @@ from coterie.settings import settings
 
 @settings
 class Diabetes(Dataset):
-    """Diabetes: progression of the disease in 442 patients from 10 measurements (regression). A quarter is for testing.
+    """Progression of diabetes in 442 patients, predicted from 10 measurements (regression). A quarter is for testing.
 
     It needs no download. Measurements and targets are standardised with the mean and standard deviation of the training
     examples.

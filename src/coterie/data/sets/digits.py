@@ -11,7 +11,7 @@ from coterie.settings import settings
 
 @settings
 class Digits(Dataset):
-    """Digits: 1797 handwritten digits, 8x8, in a fixed 75/25 split. They come with scikit-learn.
+    """Handwritten digits, 8x8, in 10 classes: 1797 in a fixed 75/25 split. They come with scikit-learn.
 
     There is no official split, so this one is stratified by class.
     """

@@ -34,7 +34,7 @@ _LABELS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 
 @settings
 class EMNIST(Dataset):
-    """EMNIST: 28x28 digits and letters, 62 classes of very unequal size, 697,932 for training, 116,323 for testing."""
+    """Handwritten digits and letters, 28x28, 62 classes of unequal size: 697,932 for training, 116,323 for testing."""
 
     path: str | None = None
     """Folder with the IDX files. Default: search $COTERIE_DATA/emnist and the user's cache, then download."""

@@ -21,7 +21,7 @@ _FILES = family(
 
 @settings
 class FashionMNIST(Dataset):
-    """Fashion-MNIST: 28x28 images of clothing, 10 classes of equal size, 60,000 for training and 10,000 for testing."""
+    """Images of clothing, 28x28, in 10 classes of equal size: 60,000 for training and 10,000 for testing."""
 
     path: str | None = None
     """Folder with the four IDX files. Default: search $COTERIE_DATA/fashion-mnist and the user's cache, then

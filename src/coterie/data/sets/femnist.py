@@ -26,7 +26,7 @@ _LABELS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 
 @settings
 class FEMNIST(Dataset):
-    """FEMNIST: 28x28 digits and letters of EMNIST, 62 classes, grouped by writer. The files come from LEAF's scripts.
+    """EMNIST's digits and letters, 28x28, in 62 classes, grouped by writer. The files come from LEAF's scripts.
 
     The number of writers depends on the options given to these scripts.
     """

@@ -67,7 +67,7 @@ class Collected(Dataset):
 
 @settings
 class Mushrooms(Collected):
-    """Mushrooms, edible or poisonous: 8124 examples, 112 binary features. A quarter of each class is for testing."""
+    """Edible or poisonous mushrooms, 112 binary features: 8124 examples. A quarter of each class is for testing."""
 
     def figures(self) -> Figures:
         return Figures("mushrooms", 112, 8124)
@@ -75,7 +75,7 @@ class Mushrooms(Collected):
 
 @settings
 class A6A(Collected):
-    """Adult (a6a), income above 50,000 or not: 123 binary features, 11,220 people for training, 21,341 for testing."""
+    """Income above 50,000 or not, 123 binary features: 11,220 people for training, 21,341 for testing."""
 
     def figures(self) -> Figures:
         return Figures("a6a", 123, 11220, 21341)
@@ -83,7 +83,7 @@ class A6A(Collected):
 
 @settings
 class A9A(Collected):
-    """Adult (a9a), income above 50,000 or not: 123 binary features, 32,561 people for training, 16,281 for testing."""
+    """Income above 50,000 or not, 123 binary features: 32,561 people for training, 16,281 for testing."""
 
     def figures(self) -> Figures:
         return Figures("a9a", 123, 32561, 16281)
@@ -91,7 +91,7 @@ class A9A(Collected):
 
 @settings
 class W6A(Collected):
-    """Web pages (w6a), in a category (3 %) or not: 300 binary features, 17,188 for training, 32,561 for testing."""
+    """Web pages in a category (3 %) or not, 300 binary features: 17,188 for training, 32,561 for testing."""
 
     def figures(self) -> Figures:
         return Figures("w6a", 300, 17188, 32561)
@@ -99,7 +99,7 @@ class W6A(Collected):
 
 @settings
 class W8A(Collected):
-    """Web pages (w8a), in a category (3 %) or not: 300 binary features, 49,749 for training, 14,951 for testing."""
+    """Web pages in a category (3 %) or not, 300 binary features: 49,749 for training, 14,951 for testing."""
 
     def figures(self) -> Figures:
         return Figures("w8a", 300, 49749, 14951)

@@ -23,7 +23,7 @@ FILES = family(
 
 @settings
 class MNIST(Dataset):
-    """MNIST: 28x28 handwritten digits in 10 classes, 60,000 for training and 10,000 for testing."""
+    """Handwritten digits, 28x28, in 10 classes: 60,000 for training and 10,000 for testing."""
 
     path: str | None = None
     """Folder with the four IDX files. Default: search $COTERIE_DATA/mnist and the user's cache, then download."""

@@ -35,7 +35,7 @@ Images = NDArray[np.float32]
 
 @settings
 class Omniglot(Dataset):
-    """Omniglot: 1623 characters of 50 alphabets, 28x28, each drawn 20 times: 15 for training, 5 for testing."""
+    """Handwritten characters, 28x28: 1623 of 50 alphabets, each drawn by 20 people, 15 for training, 5 for testing."""
 
     usual_partition: ClassVar[str] = "natural"
     usual_model: ClassVar[str] = "conv4"

@@ -45,7 +45,7 @@ Features = NDArray[np.float32]
 
 @settings
 class PubMed(Dataset):
-    """PubMed: a graph of 19,717 papers and 44,324 citations, 500 TF-IDF features, 3 classes; 60 % for training."""
+    """Graph of 19,717 papers on diabetes and 44,324 citations, 500 TF-IDF features, 3 classes; 60 % for training."""
 
     usual_partition: ClassVar[str] = "louvain"
     usual_model: ClassVar[str] = "gin"

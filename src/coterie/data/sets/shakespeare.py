@@ -40,7 +40,7 @@ _TOKENS[list(CHARACTERS.encode())] = np.arange(len(CHARACTERS)) + EOS + 1
 
 @settings
 class Shakespeare(Dataset):
-    """Shakespeare: next-character prediction for 715 roles, 90 tokens; 16,068 training and 2,356 test snippets."""
+    """Next character in the lines of 715 roles, 90 tokens: 16,068 snippets for training and 2,356 for testing."""
 
     usual_partition: ClassVar[str] = "natural"
     usual_model: ClassVar[str] = "lstm"

@@ -38,7 +38,7 @@ MOST_TOKENS = 30522
 
 @settings
 class SST2(Dataset):
-    """SST-2: sentences of film reviews, positive or negative, as tokens; 67,349 for training and 872 for testing."""
+    """Sentences of film reviews, positive or negative, tokens for bert-tiny: 67,349 for training, 872 for testing."""
 
     usual_partition: ClassVar[str] = "dirichlet"
     usual_model: ClassVar[str] = "bert-tiny"
