@@ -108,7 +108,7 @@ def test_listings_name_everything_that_is_registered(monkeypatch, capsys, comman
     ("command", "name", "words"),
     [
         ("methods", "fedprox", ["FedAvg", "tau", "50", "batch_size", "Examples a step; 0 is all of the client's."]),
-        ("datasets", "folder", ['"y"', "The column of classes in tables.", "[height, width] that images are"]),
+        ("datasets", "folder", ['"y"', "Column of a table that holds the label.", "[height, width] to which images"]),
         ("models", "mlp", ["hidden", "[200]"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Every data set, dealt and modelled as it usually is, trains; on real files where COTERIE_DATA has them."""
+"""Every data set trains with its default partition and model, on real files if COTERIE_DATA has them."""
 
 import os
 import pickle
@@ -39,12 +39,12 @@ PART: dict[str, dict[str, Any]] = {
     "emnist": {"split": "test-only"},
     "omniglot": {"rotations": False},
 }
-"""What is at hand, or is enough."""
+"""Settings that use less data, because more is not available or not needed."""
 LARGEST_COHORT = 3
 
 
 def options(name: str, folder: Path) -> dict[str, Any]:
-    """What [data] has besides the name; files are written where there can be no real ones."""
+    """Return the settings of [data] besides the name. Files are written if there are no real ones."""
     if name in REAL:
         root = os.environ.get("COTERIE_DATA")
         if not root or not (Path(root) / REAL[name]).is_dir():

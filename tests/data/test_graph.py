@@ -1,4 +1,4 @@
-"""Clients whose examples are nodes of one graph."""
+"""Clients that hold nodes of one graph as examples."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def federation() -> Federation:
 
 
 def named(graph: Graph) -> set[tuple[int, int]]:
-    """Edges by the nodes' numbers in the whole graph, which are their features."""
+    """Return edges by node numbers in the whole graph, which are also the features of the nodes."""
     nodes = graph.nodes[:, 0].int()
     return {(int(nodes[a]), int(nodes[b])) for a, b in graph.edges.T.tolist()}
 

@@ -1,4 +1,4 @@
-"""The network is BERT's as transformers computes it, without buffers; pretrained weights come from a folder only."""
+"""The network equals BERT in transformers, without buffers. Pretrained weights are only read from a folder."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ def net():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A pretrained model as it is published: with heads that are not needed here, and other dropout."""
+    """Write a pretrained model as published, with unneeded heads and a different dropout rate."""
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     path = tmp_path_factory.mktemp("weights")
     with torch_seeded(6):
@@ -99,7 +99,7 @@ def test_dropout_is_where_bert_has_it():
     assert Task(net, "head", sentences()).is_random
     with torch_seeded(0):
         features = net.body(sentences())
-    assert 0.1 < (features == 0).double().mean() < 0.4  # the last one is the body's
+    assert 0.1 < (features == 0).double().mean() < 0.4  # the last one belongs to the body
 
 
 def test_random_weights_are_told_and_seeded(caplog):
@@ -108,7 +108,7 @@ def test_random_weights_are_told_and_seeded(caplog):
         for seed in (1, 1, 2):
             with torch_seeded(seed):
                 drawn.append(BertTiny().build((12,), 2).state_dict())
-    assert "bert-tiny is drawn at random" in caplog.text
+    assert "bert-tiny starts from random weights" in caplog.text
     assert all(torch.equal(drawn[0][name], drawn[1][name]) for name in drawn[0])
     name = "body.encoder.layer.0.intermediate.dense.weight"
     assert not torch.equal(drawn[0][name], drawn[2][name])
@@ -118,7 +118,7 @@ def test_random_weights_are_told_and_seeded(caplog):
 def test_pretrained_weights(folder, caplog):
     with caplog.at_level(logging.INFO, logger="coterie"):
         net = BertTiny(weights=str(folder), dropout=0.0).build((12,), 3)
-    assert "at random" not in caplog.text
+    assert "random weights" not in caplog.text
     theirs = BertForPreTraining.from_pretrained(folder, local_files_only=True).bert.state_dict()
     ours = net.body.state_dict()
     assert ours.keys() == theirs.keys()
@@ -137,7 +137,7 @@ def test_half_precision_is_widened(folder, tmp_path):
 
 def test_folders_that_cannot_be_read(folder, tmp_path):
     with pytest.raises(
-        UserError, match=r"has no config\.json and no model\.safetensors; a pytorch_model\.bin is a pickle"
+        UserError, match=r"has no config\.json and no model\.safetensors; a pytorch_model\.bin is not accepted"
     ):
         BertTiny(weights="google/bert_uncased_L-2_H-128_A-2").build((12,), 2)
     for name in ("config.json", "model.safetensors"):
@@ -151,16 +151,16 @@ def test_folders_that_cannot_be_read(folder, tmp_path):
     with pytest.raises(UserError, match="cannot be read as a BERT model"):
         BertTiny(weights=str(tmp_path)).build((12,), 2)
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
-    with pytest.raises(UserError, match=r"is not a whole BERT model; it lacks .*layer\.1\.attention"):
+    with pytest.raises(UserError, match=r"is not a complete BERT model; missing: .*layer\.1\.attention"):
         BertTiny(weights=str(tmp_path)).build((12,), 2)
     with pytest.raises(UserError, match='init = "glorot-normal" would overwrite the pretrained weights'):
         BertTiny(weights=str(folder), init="glorot-normal").build((12,), 2)
 
 
 def test_inputs_it_cannot_take():
-    with pytest.raises(UserError, match=r"takes integer tokens, as \(T,\); these inputs have the shape \(28, 28\)"):
+    with pytest.raises(UserError, match=r"takes integer tokens, as \(T,\), but these inputs have shape \(28, 28\)"):
         BertTiny().build((28, 28), 10)
-    with pytest.raises(UserError, match="takes at most 512 tokens; these inputs have 513"):
+    with pytest.raises(UserError, match="takes at most 512 tokens, but these inputs have 513"):
         BertTiny().build((513,), 2)
     with pytest.raises(UserError, match=r"does not take inputs of shape 12 and type torch\.float32"):
         Task(BertTiny().build((12,), 2), "head", torch.rand(1, 12))

@@ -1,4 +1,4 @@
-"""The networks are those of the papers, to the last parameter, and say what they cannot take."""
+"""The networks match the papers in every parameter, and reject unsuitable inputs."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,9 @@ def test_parameters_and_products_of_a_forward_pass(model, parameters, products):
     cut = task(model, FEMNIST, 62)
     assert count(cut.initial, cut.body + cut.head) == parameters
     flops = cut.flops(62)
-    assert flops.body_forward + flops.head_step / 2 == 2 * products  # a step of the head: forward, and as much backward
+    assert (
+        flops.body_forward + flops.head_step / 2 == 2 * products
+    )  # a step of the head: one forward pass, and a backward pass of the same cost
 
 
 def test_what_an_engine_must_know_of_them():
@@ -88,7 +90,7 @@ def test_sizes_of_the_pictures(model, shape, pictures):
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (16, 7), (5, 4), (2, 1), (1, 3)])
 def test_the_pool_pads_as_same_does(height, width):
-    x = -1 - np.random.default_rng(0).random((2, 3, height, width))  # zeros from padding would win
+    x = -1 - np.random.default_rng(0).random((2, 3, height, width))  # zeros from padding would be the maximum
     sides = [-(-side // 2) for side in (height, width)]
     before = [max(2 * (out - 1) + 3 - side, 0) // 2 for side, out in zip((height, width), sides, strict=True)]
     expected = np.empty((2, 3, *sides))
@@ -117,7 +119,7 @@ PRINTED = {
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_layers_in_the_papers_order_give_the_same(name):
-    """Outputs of a training pass, its gradients and its buffers, with one stream of dropout masks."""
+    """Return the outputs, gradients and buffers of a training pass with fixed dropout masks."""
     passes = []
     for in_our_order in (True, False):
         with torch_seeded(1):

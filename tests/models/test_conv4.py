@@ -1,4 +1,4 @@
-"""The network is the one of the paper's Table 4, and says what it cannot take."""
+"""The network matches the paper's Table 4, and rejects unsuitable inputs."""
 
 import pytest
 import torch

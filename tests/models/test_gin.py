@@ -11,7 +11,7 @@ from coterie.core.task import Task
 from coterie.errors import UserError
 from coterie.models.gin import GIN
 
-# A path 0 - 1 - 2 - 3 - 4, an edge 5 - 0 and the node 6 alone.
+# A path 0 - 1 - 2 - 3 - 4, an edge 5 - 0, and an isolated node 6.
 EDGES = torch.tensor([[0, 1, 2, 3, 5], [1, 2, 3, 4, 0]])
 EDGES = torch.cat([EDGES, EDGES.flip(0)], dim=1)
 NODES = torch.randn(7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -19,7 +19,7 @@ GRAPH = Graph(NODES, EDGES)
 
 
 def net(num_outputs: int = 3, **options: float) -> nn.Module:
-    """In evaluation mode, and with statistics that are not those of no data."""
+    """Return a network in evaluation mode, with BatchNorm statistics that differ from the initial ones."""
     torch.manual_seed(0)
     model = GIN(**options).build((4,), num_outputs).double().eval()  # type: ignore[arg-type]
     for part in model.modules():
@@ -144,9 +144,9 @@ def test_it_is_a_function_of_its_parameters():
 
 
 def test_inputs_that_are_no_graph():
-    with pytest.raises(UserError, match="gin takes graphs, and these data have no edges"):
+    with pytest.raises(UserError, match="gin takes graphs, but these data have no edges"):
         net()(NODES)
     with pytest.raises(UserError, match="gin takes graphs"):
         Task(GIN().build((4,), 3), "head", torch.zeros(1, 4))
-    with pytest.raises(UserError, match=r"a row of features each; these have the shape \(28, 28\)"):
+    with pytest.raises(UserError, match=r"one row of features each, but these inputs have shape \(28, 28\)"):
         GIN().build((28, 28), 3)

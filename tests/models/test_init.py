@@ -1,4 +1,4 @@
-"""Initial values have the distribution that was asked for, and come from the run's seed."""
+"""Initial values have the requested distribution and depend on the seed of the run."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ from coterie.training import prepare
 
 @settings
 class Layers(Model):
-    """One of each."""
+    """A network with one layer of each kind."""
 
     def build(self, shape, num_outputs):
         return nn.ModuleDict(
@@ -89,7 +89,7 @@ def test_a_run_starts_from_it_in_body_and_head():
         assert torch.equal(value, again[name])
         assert not torch.equal(value, other[name])
         assert not torch.equal(value, usual[name])
-    bound = 1 / math.sqrt(40)  # of PyTorch's weights and biases in the head
+    bound = 1 / math.sqrt(40)  # PyTorch's weights and biases in the head
     assert usual["head.bias"].abs().max() > 0.05 * bound
     assert ours["head.bias"].abs().max() < 0.05
     assert ours["head.weight"].abs().max() > bound

@@ -1,4 +1,4 @@
-"""The network is FedJAX's in size and PyTorch's nn.LSTM in value, and can be mapped over clients."""
+"""The network has the size of FedJAX's and the values of PyTorch's nn.LSTM, and can be mapped over clients."""
 
 import pytest
 import torch
@@ -100,7 +100,7 @@ def test_as_a_task():
 
 def test_inputs_it_cannot_take():
     with pytest.raises(
-        UserError, match=r"lstm takes integer tokens, as \(T,\); these inputs have the shape \(28, 28\)"
+        UserError, match=r"lstm takes integer tokens, as \(T,\), but these inputs have shape \(28, 28\)"
     ):
         LSTM().build((28, 28), 10)
     with pytest.raises(UserError, match=r"does not take inputs of shape 7 and type torch\.float32"):

@@ -1,4 +1,4 @@
-"""A data set before and after it is dealt to clients."""
+"""Data sets before and after they are divided among clients."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
@@ -10,37 +10,41 @@ from coterie.core.data import Index
 
 
 class Groups(NamedTuple):
-    """Who made each example, where that is known: a writer, a role, an alphabet, a site."""
+    """The origin of each example, if it is known: a writer, a role, an alphabet, a site."""
 
     train: Index
+    """Group of each training example."""
     test: Index
+    """Group of each test example."""
     names: tuple[str, ...]
+    """Names of the groups."""
 
 
 class Choices(TypedDict, total=False):
-    """What every `Federation.from_...` takes besides the data."""
+    """Keyword arguments that every `Federation.from_...` constructor accepts besides the data."""
 
     new: Sequence[str]
-    """The clients held out as new users; nobody unless given."""
+    """Clients held out of training as new users. Default: none."""
     classes: Mapping[str, Sequence[Any]]
-    """Label sets of clients that have more classes than they train on."""
+    """Label sets of clients that have more classes than their training examples contain."""
     test: float
-    """Share of a client's examples to test on, where the data do not say which: 0.25 unless given."""
+    """Share of each client's examples used for testing if the data contain no test split. Default: 0.25."""
     validation: float
-    """Likewise for choosing between models: none unless given."""
+    """Share of each client's examples used for validation if the data contain no validation split. Default: 0."""
     seed: int
-    """Of the draw of those shares, which is stratified by class; 0 unless given."""
+    """Seed of the random test and validation splits, which are stratified by class. Default: 0."""
     regression: bool
-    """The labels are numbers to be predicted as such, not classes; bring them to about unit variance."""
+    """Whether the labels are numbers to predict, not classes. Scale them to about unit variance. Default: False."""
     tokens: bool
-    """The inputs are whole numbers that name something, for a model with an embedding; not amounts."""
+    """Whether the inputs are integer tokens for a model with an embedding, not quantities. Default: False."""
 
 
 class Examples(NamedTuple):
-    """A data set as it is published: no clients yet.
+    """A data set as published, before it is divided among clients.
 
-    y says what is asked: whole numbers 0..C-1, named by `labels`, one for each example or one for each position of a
-    sequence (there, -1 is padding); or floating-point numbers, which are to be predicted as such and have no `labels`.
+    The type of `y` determines the task. Integers 0..C-1 are classes, named by `labels`: one for each example, or one
+    for each position of a sequence, where -1 marks padding. Floating-point numbers are regression targets; `labels` is
+    then empty.
     """
 
     x_train: NDArray[Any]
@@ -50,36 +54,45 @@ class Examples(NamedTuple):
     labels: tuple[Any, ...]
     groups: Groups | None = None
     validation: Index | None = None
-    """Rows of the train set that are published as validation examples."""
+    """Rows of the training set that are published as validation examples."""
     edges: Index | None = None
-    """(2, E) where the examples are nodes of a graph: rows of the train set, then of the test set; both directions."""
+    """(2, E) edges, in both directions, if the examples are nodes of a graph.
+
+    Nodes are numbered by their row: first the training set, then the test set.
+    """
 
     @property
     def has_classes(self) -> bool:
-        """Whether each example has a class: only then are there mixes of classes to speak of."""
+        """Whether each example has exactly one class, so that clients can differ in their mix of classes."""
         return self.y_train.ndim == 1 and self.y_train.dtype.kind in "iu"
 
     def strata(self) -> tuple[Index, Index, int]:
-        """(of each train row, of each test row, their number): classes, or else one stratum of all rows."""
+        """Return the stratum of each training row, the stratum of each test row, and the number of strata.
+
+        Strata are the classes. Without classes, all rows form one stratum.
+        """
         if self.has_classes:
             return self.y_train, self.y_test, len(self.labels)
         return np.zeros(len(self.y_train), np.int64), np.zeros(len(self.y_test), np.int64), 1
 
     def label_sets(self, counts: NDArray[Any]) -> list[Index]:
-        """Of clients that have so many rows of each stratum, (I, strata); without classes, all labels for everyone."""
+        """Return the label set of each client, given `counts` (I, strata), its number of rows in each stratum.
+
+        Without classes, every client gets all labels.
+        """
         if self.has_classes:
             return [np.flatnonzero(own) for own in counts]
         return [np.arange(len(self.labels))] * len(counts)
 
 
 class Assignment(NamedTuple):
-    """What a partition decides: rows of the train and of the test set for each client, its classes, who is new."""
+    """The result of a partition: training rows, test rows and label set of each client, and which clients are new."""
 
     train: Sequence[Index]
     test: Sequence[Index]
     classes: Sequence[Index]
     is_new: NDArray[np.bool_]
     names: Sequence[str] = ()
-    """Of the clients; "0", "1", ... unless given."""
+    """Names of the clients. By default, "0", "1" and so on."""
     validation: Sequence[Index] = ()
-    """Rows of the train set that are kept for choosing between models; no client's are also in its `train`."""
+    """Rows of the training set kept for validation. A client's validation rows are never in its `train` rows."""

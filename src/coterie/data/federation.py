@@ -1,4 +1,4 @@
-"""Many clients, each with its own examples and its own label set, over one pool of arrays."""
+"""Federations: many clients, each with its own examples and its own label set, stored in shared arrays."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -19,36 +19,39 @@ from coterie.data.examples import Assignment, Choices, Examples
 from coterie.data.graphs import Graphs
 from coterie.data.ragged import Ragged
 from coterie.errors import UserError
-from coterie.report.document import people
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Federation:
-    """Clients are numbered by their place in `ids`; labels are numbered by their place in `labels`."""
+    """Many clients with their examples and label sets.
+
+    Clients are numbered by their position in `ids`, and labels by their position in `labels`.
+    """
 
     ids: tuple[str, ...]
     labels: tuple[Any, ...]
     x: Tensor
     y: Tensor
     splits: dict[str, Ragged]
-    """For "train", "test" and perhaps "validation": which rows of x and y are each client's."""
+    """Rows of `x` and `y` that belong to each client, for "train", "test" and optionally "validation"."""
     classes: Ragged
-    """Each client's own label set, sorted."""
+    """Label set of each client, sorted."""
     is_new: NDArray[np.bool_]
-    """Held out of training, to be met as new users."""
+    """Whether each client is a new user, held out of training."""
     edges: Index | None = None
-    """(2, E) where examples are nodes of a graph: rows of x; those between two clients are nobody's."""
+    """(2, E) edges between rows of `x` if the examples are nodes of a graph. Edges between two clients are ignored."""
 
     def __post_init__(self) -> None:
         empty = np.flatnonzero(self.splits["train"].lengths() == 0)
         if len(empty):
-            raise UserError(f"client {self.ids[empty[0]]!r} has no training example; give it some or leave it out")
+            raise UserError(f"client {self.ids[empty[0]]!r} has no training examples; add some or remove the client")
 
     @staticmethod
     def from_arrays(clients: Mapping[str, Sequence[ArrayLike]], **choices: Unpack[Choices]) -> "Federation":
-        """From {client: (x, y)}, (x_train, y_train, x_test, y_test) or the same with x_val, y_val at the end.
+        """Build a federation from arrays.
 
-        A client's label set is what it trains on, unless `classes` declares a larger one.
+        `clients` maps each client to (x, y), (x_train, y_train, x_test, y_test), or these four followed by x_val and
+        y_val. A client's label set is the classes it trains on, unless `classes` declares a larger one.
         """
         from coterie.data.own.arrays import from_arrays
 
@@ -64,9 +67,10 @@ class Federation:
         features: Sequence[str] | None = None,
         **choices: Unpack[Choices],
     ) -> "Federation":
-        """From a CSV or Parquet file or a data frame, by its columns: who, which class, and numbers.
+        """Build a federation from a CSV file, a Parquet file or a data frame.
 
-        The column `split` says train, test or validation. Features are all other columns, unless some are named.
+        `client` and `label` name the columns that identify the client and hold the label. The optional column `split`
+        says train, test or validation. By default, all other columns are features; they must be numeric.
         """
         from coterie.data.own.table import from_table
 
@@ -83,9 +87,10 @@ class Federation:
         grey: bool = False,
         **choices: Unpack[Choices],
     ) -> "Federation":
-        """From a folder with an npz, CSV or Parquet file for each client, or a folder of images by class.
+        """Build a federation from a folder with one entry for each client.
 
-        `label`, `split` and `features` name columns of tables. `size` (height, width) and `grey` convert images.
+        An entry is an npz, CSV or Parquet file, or a folder of images sorted by class. `label`, `split` and `features`
+        name columns of tables. `size` (height, width) resizes images, and `grey` converts them to greyscale.
         """
         from coterie.data.own.folder import from_folder
 
@@ -95,9 +100,9 @@ class Federation:
     def from_datasets(
         dataset: Any, *, client: str, label: str, features: str | Sequence[str], **choices: Unpack[Choices]
     ) -> "Federation":
-        """From a Hugging Face dataset, or a dict of such by split.
+        """Build a federation from a Hugging Face dataset, or from a dict of datasets by split.
 
-        `features` is the column of arrays or images, or a list of columns of numbers.
+        `features` is a column of arrays or images, or a list of numeric columns.
         """
         from coterie.data.own.datasets import from_datasets
 
@@ -105,7 +110,7 @@ class Federation:
 
     @classmethod
     def assemble(cls, examples: Examples, assignment: Assignment) -> "Federation":
-        """From a data set and a partition of it."""
+        """Build a federation from a data set and a partition of it."""
         shift = len(examples.y_train)
         splits = {"train": Ragged.of(assignment.train), "test": Ragged.of([rows + shift for rows in assignment.test])}
         if len(assignment.validation):
@@ -122,20 +127,21 @@ class Federation:
         )
 
     def to(self, dtype: torch.dtype, device: torch.device) -> "Federation":
+        """Return a copy on `device`, with floating-point inputs and targets converted to `dtype`."""
         x = self.x.to(device, dtype if self.x.is_floating_point() else None)
         if not torch.isfinite(torch.stack(torch.aminmax(x))).all():
-            raise UserError(f"some inputs are too large for {dtype}; scale them, or use float64")
+            raise UserError(f"some inputs are too large for {dtype}; scale them or use float64")
         return replace(self, x=x, y=self.y.to(device, dtype if self.y.is_floating_point() else None))
 
     def __repr__(self) -> str:
-        """How much of what, and nobody's data: it may end in a log."""
+        """Return the numbers of clients, examples and classes. It shows no data, so it is safe to log."""
         examples = ", ".join(f"{rows.lengths().sum():,} {split}" for split, rows in self.splits.items())
         asked = f"{len(self.labels)} classes" if self.labels else "numbers to predict"
-        return f"{people(len(self.existing), len(self.new))}, {examples} examples, {asked}"
+        return f"{_clients(len(self.existing), len(self.new))}, {examples} examples, {asked}"
 
     @cached_property
     def objective(self) -> Objective:
-        """What is asked: classes, or numbers."""
+        """The objective: classification, or regression with the variance of the existing clients' training targets."""
         if not self.y.is_floating_point():
             return Classification()
         rows = np.concatenate([self.splits["train"].row(i) for i in self.existing])
@@ -143,18 +149,21 @@ class Federation:
 
     @cached_property
     def existing(self) -> Index:
+        """Numbers of the existing clients, which take part in training."""
         return np.flatnonzero(~self.is_new)
 
     @cached_property
     def new(self) -> Index:
+        """Numbers of the new users, which are held out of training."""
         return np.flatnonzero(self.is_new)
 
     @cached_property
     def num_examples(self) -> int:
-        """N: the training examples of all existing clients."""
+        """N, the number of training examples of all existing clients."""
         return int(self.sizes()[self.existing].sum())
 
     def sizes(self, split: str = "train") -> Index:
+        """Return the number of examples each client has in a split."""
         return self._sizes[split]
 
     @cached_property
@@ -162,11 +171,11 @@ class Federation:
         return {split: rows.lengths() for split, rows in self.splits.items()}
 
     def num_outputs(self, i: int, labels: Labels) -> int:
-        """K_i: the head that the client needs."""
+        """Return K_i, the number of outputs of the client's head."""
         return max(1, len(self.labels) if labels == "global" else len(self.classes.row(i)))
 
     def data(self, i: int, split: str, labels: Labels, stream: int = 0, num_outputs: int = 0) -> Data:
-        """The client's examples, labelled over the union of classes or over its own; see `gather`."""
+        """Return a client's examples, with labels numbered over all classes or over its own label set; see `gather`."""
         x, *others = (part[0] for part in self.gather([i], split, labels, [stream], num_outputs))
         if self.edges is not None:
             x = Graph(x, torch.from_numpy(self._graphs.edges(i)).to(x.device))
@@ -180,9 +189,10 @@ class Federation:
     def gather(
         self, clients: Sequence[int], split: str, labels: Labels, streams: Sequence[int], num_outputs: int = 0
     ) -> Data:
-        """The same for several clients at once: stacked, and padded to the largest of them.
+        """Return the examples of several clients, stacked and padded to the largest client.
 
-        `num_outputs` is the width of their heads, where that is more than the labels need.
+        `labels` is "global" to number labels over all classes, or "local" to number them over each client's label set.
+        `num_outputs` is the width of the heads if it is larger than the labels require.
         """
         picked, device = np.asarray(clients, dtype=np.int64), self.y.device
         if self.edges is None:
@@ -210,10 +220,16 @@ class Federation:
         )
 
     def fingerprint(self) -> str:
-        """Tells whether a run is resumed on the federation that it was started on."""
+        """Return a hash of the federation, to check that a run resumes on the data it started with."""
         digest = hashlib.sha256(repr((self.ids, self.labels, self.x.shape)).encode())
         rows = [part for ragged in (self.classes, *self.splits.values()) for part in ragged]
         rows += [] if self.edges is None else [self.edges]
         for array in (self.x.cpu().numpy(), self.y.cpu().numpy(), self.is_new, *rows):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def _clients(existing: int, new: int) -> str:
+    """Describe the number of clients, for example "50 clients and 10 new users"."""
+    text = f"{existing:,} client{'' if existing == 1 else 's'}"
+    return f"{text} and {new:,} new user{'' if new == 1 else 's'}" if new else text

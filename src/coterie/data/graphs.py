@@ -1,4 +1,4 @@
-"""The parts of one graph that belong to each client."""
+"""Parts of one graph that belong to the clients."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,19 +11,20 @@ from coterie.data.ragged import Ragged
 
 
 class Graphs(NamedTuple):
-    """Every client's part of a graph."""
+    """The part of a graph that each client holds."""
 
     nodes: Ragged
-    """Its nodes, of whatever split, sorted."""
+    """Nodes of each client from all splits, sorted."""
     split: NDArray[np.str_]
-    """Of each node of the whole graph."""
+    """Split that each node of the whole graph belongs to."""
     kept: Ragged
-    """Which edges have both ends among its nodes."""
+    """Edges of each client: those with both ends among its nodes."""
     ends: Index
-    """(2, E): every edge, each end as its place among the nodes of its client."""
+    """(2, E): all edges. Each end is given as its position among the nodes of its client."""
 
     @classmethod
     def of(cls, edges: Index, splits: Mapping[str, Ragged], num_nodes: int) -> "Graphs":
+        """Find the nodes and edges of each client."""
         num_clients = len(splits["train"].offsets) - 1
         owner, split = np.full(num_nodes, -1), np.full(num_nodes, "", dtype="U10")
         for name, rows in splits.items():
@@ -36,5 +37,5 @@ class Graphs(NamedTuple):
         return cls(nodes, split, Ragged.by_owner(np.where(start == end, start, -1), num_clients), place[edges])
 
     def edges(self, i: int) -> Index:
-        """(2, E_i): a client's edges, between places among its nodes."""
+        """Return the edges (2, E_i) of client i, between positions among its nodes."""
         return self.ends[:, self.kept.row(i)]

@@ -1,8 +1,9 @@
-"""The SST-2 network of the FedDecay paper, BERT-Tiny: I. Turc et al., "Well-read students learn better",
-arXiv:1908.08962. Input: integer tokens, (T,), [CLS] first; 0 is padding and never attended to.
+"""SST-2 network of the FedDecay paper, BERT-Tiny: I. Turc et al., "Well-read students learn better",
+arXiv:1908.08962. Input: integer tokens, (T,), starting with [CLS]. 0 is padding, which gets no attention.
 
-Body: an embedding, two layers of two heads, 128 wide, the pooler (a dense layer and tanh on what is at [CLS]), dropout.
-Head: one linear layer. 4,385,920 parameters in the body. Drawn at random unless `weights` names a pretrained model.
+Body: an embedding, two layers of width 128 with two attention heads, the pooler (a dense layer and tanh on the output
+at [CLS]), and dropout. It has 4,385,920 parameters. Head: one linear layer. The initial values are random unless
+`weights` names a pretrained model.
 """
 
 import logging
@@ -19,32 +20,34 @@ from coterie.settings import Share, settings
 
 logger = logging.getLogger("coterie")
 
-WIDTH, LAYERS, HEADS = 128, 2, 2
+WIDTH = 128
+LAYERS = 2
+HEADS = 2
 
 
 @settings
 class BertTiny(Model):
-    """BERT with two layers of 128: the FedDecay paper's net for SST-2."""
+    """BERT with two layers of width 128: the FedDecay paper's network for SST-2."""
 
     weights: str | None = None
-    """A folder with a pretrained BERT, config.json and model.safetensors, for tokens of the vocab.txt it comes with;
-    drawn at random unless given."""
+    """Folder of a pretrained BERT, with config.json and model.safetensors. Its tokens must come from the vocab.txt of
+    the same model. Default: random weights."""
     dropout: Share = 0.1
-    """On embeddings, attention, what each layer puts out, and the features."""
+    """Dropout rate for embeddings, attention, outputs of each layer, and features."""
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
         if len(shape) != 1:
-            raise UserError(f"the model bert-tiny takes integer tokens, as (T,); these inputs have the shape {shape}")
+            raise UserError(f"the model bert-tiny takes integer tokens, as (T,), but these inputs have shape {shape}")
         bert = self._pretrained(Path(self.weights).expanduser()) if self.weights else self._random()
         if shape[0] > (most := bert.config.max_position_embeddings):
-            raise UserError(f"the model bert-tiny takes at most {most} tokens; these inputs have {shape[0]}")
+            raise UserError(f"the model bert-tiny takes at most {most} tokens, but these inputs have {shape[0]}")
         net = nn.Sequential()
         net.add_module("body", Pooled(bert, self.dropout))
         net.add_module("head", nn.Linear(bert.config.hidden_size, num_outputs))
         return net
 
     def _random(self) -> Any:
-        logger.info("bert-tiny is drawn at random; model.weights names the folder of a pretrained one")
+        logger.info("bert-tiny starts from random weights; to use a pretrained model, set model.weights to its folder")
         sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
         transformers = _transformers()
         config = transformers.BertConfig(**sizes, intermediate_size=4 * WIDTH, **self._choices())
@@ -52,11 +55,13 @@ class BertTiny(Model):
 
     def _pretrained(self, folder: Path) -> Any:
         if self.init != "default":
-            raise UserError(f'model.init = "{self.init}" would overwrite the pretrained weights; leave one of both out')
+            raise UserError(
+                f'model.init = "{self.init}" would overwrite the pretrained weights; remove it or model.weights'
+            )
         if missing := [name for name in ("config.json", "model.safetensors") if not (folder / name).is_file()]:
             raise UserError(
-                f"model.weights: {folder} has no {' and no '.join(missing)}; a pytorch_model.bin is a pickle, which "
-                f"could run code when it is read, and is not taken: save the model again with safetensors"
+                f"model.weights: {folder} has no {' and no '.join(missing)}; a pytorch_model.bin is not "
+                "accepted, because it is a pickle that could run code: save the model again with safetensors"
             )
         read = _transformers().BertModel.from_pretrained
         try:
@@ -66,7 +71,9 @@ class BertTiny(Model):
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise UserError(f"model.weights: {folder} cannot be read as a BERT model: {error}") from error
         if lacking := told["missing_keys"]:
-            raise UserError(f"model.weights: {folder} is not a whole BERT model; it lacks {', '.join(sorted(lacking))}")
+            raise UserError(
+                f"model.weights: {folder} is not a complete BERT model; missing: {', '.join(sorted(lacking))}"
+            )
         return bert.float()
 
     def _choices(self) -> dict[str, Any]:
@@ -78,11 +85,16 @@ class BertTiny(Model):
 
 
 class Pooled(nn.Module):
-    """(N, T) to (N, M). It has no buffers: BERT keeps the numbers of places in some, which are not to be averaged."""
+    """BERT with its pooler, from (N, T) to (N, M).
+
+    It has no buffers. BERT stores position numbers in buffers, and these must not be averaged.
+    """
 
     def __init__(self, bert: Any, dropout: float) -> None:
         super().__init__()
-        self.embeddings, self.encoder, self.pooler = bert.embeddings, bert.encoder, bert.pooler
+        self.embeddings = bert.embeddings
+        self.encoder = bert.encoder
+        self.pooler = bert.pooler
         del self.embeddings.position_ids, self.embeddings.token_type_ids
         self.dropout = nn.Dropout(dropout)
 
@@ -90,7 +102,7 @@ class Pooled(nn.Module):
         places = torch.arange(x.shape[1], device=x.device)[None]
         embedded = self.embeddings(x, token_type_ids=torch.zeros_like(x), position_ids=places)
         nowhere = torch.finfo(embedded.dtype).min
-        mask = embedded.new_zeros(x.shape).masked_fill(x == 0, nowhere)[:, None, None]  # for all heads and places
+        mask = embedded.new_zeros(x.shape).masked_fill(x == 0, nowhere)[:, None, None]  # for all heads and positions
         encoded = self.encoder(embedded, attention_mask=mask).last_hidden_state
         pooled: Tensor = self.dropout(self.pooler(encoded))
         return pooled

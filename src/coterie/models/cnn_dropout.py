@@ -1,8 +1,8 @@
-"""The FEMNIST network of the Scafflix paper. Input: images, (H, W) or (C, H, W), 6 pixels a side or more.
+"""FEMNIST network of the Scafflix paper. Input: images, (H, W) or (C, H, W), with sides of at least 6 pixels.
 
-Body: two 3x3 convolutions without padding, with 32 and then 64 filters and ReLU, a 2x2 max-pool: 28 -> 26 -> 24 -> 12;
-dropout of a quarter; a dense layer with ReLU, 9216 -> 128; dropout of a half. Head: one linear layer.
-The paper counts layers and refers to FedJAX; the rest is FedJAX's own network for these data.
+Body: two 3x3 convolutions without padding, with 32 and then 64 filters and ReLU; a 2x2 max-pool: 28 -> 26 -> 24 -> 12;
+dropout of 0.25; a dense layer with ReLU, 9216 -> 128; dropout of 0.5. Head: one linear layer.
+The paper only gives the number of layers and refers to FedJAX. The rest is FedJAX's network for these data.
 Deviation: the second ReLU comes after the pool, as in conv4.
 """
 
@@ -18,7 +18,7 @@ FEATURES = 128
 
 @settings
 class CNNDropout(Model):
-    """Two 3x3 convolutions with 2x2 max-pool, a dense layer, dropout: the Scafflix paper's net for FEMNIST."""
+    """Two 3x3 convolutions with 2x2 max-pool, a dense layer, dropout: the Scafflix paper's network for FEMNIST."""
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
         layers, channels, height, width = channels_first("cnn-dropout", shape, 6)

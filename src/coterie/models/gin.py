@@ -1,9 +1,9 @@
 """Graph isomorphism network: K. Xu, W. Hu, J. Leskovec, S. Jegelka, "How Powerful are Graph Neural Networks?", ICLR
-2019, in the shape that FedDecay uses for PubMed. Input: a `Graph`; output: a row for each node.
+2019, in the form that FedDecay uses for PubMed. Input: a `Graph`. Output: a row for each node.
 
-A layer gives node v the value MLP(x_v + Σ x_u), over its neighbours u, with MLP = linear, batch norm, ReLU, linear;
-ε is 0 and not learned. Dropout, then ReLU, come between layers. Body: all but the last linear of the last MLP, after
-which nothing is summed. Head: that one.
+A layer computes MLP(x_v + Σ x_u) for node v, with the sum over its neighbours u, and MLP = linear, batch norm, ReLU,
+linear. ε is 0 and not learned. Between layers there is dropout, then ReLU. Head: the last linear layer of the last MLP,
+which is followed by no sum. Body: everything else.
 """
 
 from torch import Tensor, nn
@@ -17,29 +17,33 @@ from coterie.settings import Count, Share, settings
 
 @settings
 class GIN(Model):
-    """Graph isomorphism network for the nodes of a graph: FedDecay's net for PubMed is layers = 2, hidden = 64."""
+    """Graph isomorphism network for the nodes of a graph. FedDecay uses layers = 2 and hidden = 64 for PubMed."""
 
     hidden: Count = 64
     """Width of every layer of the body."""
     layers: Count = 2
-    """How many edges away a node sees."""
+    """Number of layers. It is also the number of edges over which a node receives information."""
     dropout: Share = 0.5
-    """Between layers."""
+    """Dropout rate between layers."""
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
         if len(shape) != 1:
-            raise UserError(f"the model gin takes nodes with a row of features each; these have the shape {shape}")
+            raise UserError(
+                f"the model gin takes nodes with one row of features each, but these inputs have shape {shape}"
+            )
         return _Net(_layers(shape[0], self.hidden, self.layers), self.dropout, nn.Linear(self.hidden, num_outputs))
 
 
 class _Net(nn.Module):
     def __init__(self, layers: nn.ModuleList, dropout: float, head: nn.Linear) -> None:
         super().__init__()
-        self.layers, self.between, self.head = layers, nn.Sequential(nn.Dropout(dropout), nn.ReLU()), head
+        self.layers = layers
+        self.between = nn.Sequential(nn.Dropout(dropout), nn.ReLU())
+        self.head = head
 
     def forward(self, graph: Graph) -> Tensor:
         if not isinstance(graph, Graph):
-            raise UserError("the model gin takes graphs, and these data have no edges; choose another (coterie models)")
+            raise UserError("the model gin takes graphs, but these data have no edges; choose another (coterie models)")
         x = graph.nodes
         for place, layer in enumerate(self.layers):
             x = layer(self.between(x) if place else x, graph.edges)
@@ -48,7 +52,11 @@ class _Net(nn.Module):
 
 
 class _Layer(nn.Module):
-    """The first linear comes before the sum, which is then over as many values as it puts out, not as it takes."""
+    """One layer of the network.
+
+    The first linear map is applied before the sum over neighbours. The sum then adds vectors of its output width, not
+    of its input width, which can be much larger.
+    """
 
     def __init__(self, mlp: nn.Sequential) -> None:
         super().__init__()

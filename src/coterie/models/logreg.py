@@ -1,4 +1,4 @@
-"""Logistic regression. Input: anything, flattened. The body has no parameters; the head is all there is to learn."""
+"""Logistic regression. The input can have any shape and is flattened. Only the head has parameters."""
 
 from math import prod
 
@@ -10,7 +10,7 @@ from coterie.settings import settings
 
 @settings
 class LogReg(Model):
-    """Multinomial logistic regression: convex, no shared body."""
+    """Multinomial logistic regression. It is convex, and its body has no parameters."""
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
         return body_and_head([nn.Flatten()], prod(shape), num_outputs)

@@ -1,11 +1,13 @@
-"""The Shakespeare network of the Scafflix paper. Input: integer tokens, (T,). Output: the next at each place.
+"""Shakespeare network of the Scafflix paper. Input: integer tokens, (T,). Output: the next token at each position.
 
-Body: an embedding of 8, two LSTM layers of 256. Head: one linear layer, the same at every place. With 90 tokens it has
-the 820,522 parameters of FedJAX's network: one bias in each layer, where PyTorch's nn.LSTM has two that are only ever
-added (822,570). All values of a layer are drawn from U(-1/sqrt(hidden), 1/sqrt(hidden)), as nn.LSTM does it.
-Deviation: FedJAX adds 1 to the forget gate and passes what a layer puts out through another tanh; this is a plain LSTM.
+Body: an embedding of width 8 and two LSTM layers of width 256. Head: one linear layer, the same at every position. With
+90 tokens it has 820,522 parameters, as FedJAX's network does. Each layer has one bias. PyTorch's nn.LSTM has two, which
+are only added to each other (822,570 parameters). All values of a layer are drawn from U(-1/sqrt(hidden),
+1/sqrt(hidden)), as in nn.LSTM.
+Deviation: FedJAX adds 1 to the forget gate and passes the output of a layer through another tanh. This is a plain LSTM.
 
-The recurrence is written out, as nn.LSTM has no batching rule for vmap and falls back to a slow loop with a warning.
+The recurrence is written out because nn.LSTM has no batching rule for vmap. It would fall back to a slow loop with a
+warning.
 """
 
 import math
@@ -20,20 +22,20 @@ from coterie.settings import Count, settings
 
 @settings
 class LSTM(Model):
-    """Next token: an embedding, two LSTM layers, a linear head at each place; the Scafflix paper's for Shakespeare."""
+    """Next-token LSTM: embedding, LSTM layers, linear head. The defaults are the Scafflix paper's for Shakespeare."""
 
     embedding: Count = 8
     """Width of a token's embedding."""
     hidden: Count = 256
     """Width of each LSTM layer."""
     layers: Count = 2
-    """LSTM layers, one above the other."""
+    """Number of LSTM layers."""
     vocabulary: Count | None = None
-    """Tokens there are; as many as there are labels unless given."""
+    """Number of tokens. Default: the number of labels."""
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
         if len(shape) != 1:
-            raise UserError(f"the model lstm takes integer tokens, as (T,); these inputs have the shape {shape}")
+            raise UserError(f"the model lstm takes integer tokens, as (T,), but these inputs have shape {shape}")
         layers: list[nn.Module] = [nn.Embedding(self.vocabulary or num_outputs, self.embedding)]
         width = self.embedding
         for _ in range(self.layers):
@@ -46,7 +48,10 @@ class LSTM(Model):
 
 
 class Layer(nn.Module):
-    """(N, T, M) to (N, T, H), from a state of zeros. The gates are stacked as in nn.LSTM: i, f, g, o."""
+    """An LSTM layer from (N, T, M) to (N, T, H) with an initial state of zeros.
+
+    The gates are stacked as in nn.LSTM: i, f, g, o.
+    """
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -58,7 +63,7 @@ class Layer(nn.Module):
             nn.init.uniform_(value, -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
-        given = self.input(x.transpose(0, 1))  # (T, N, 4H): time first, so that a step reads what lies together
+        given = self.input(x.transpose(0, 1))  # (T, N, 4H): time first, so that each step reads contiguous memory
         h = c = x.new_zeros(len(x), self.hidden)
         states = []
         for step in given.unbind():

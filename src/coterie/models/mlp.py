@@ -1,4 +1,7 @@
-"""A multilayer perceptron. Input: anything, flattened. Body: dense layers with ReLU. Head: one linear layer."""
+"""Multilayer perceptron. The input can have any shape and is flattened.
+
+Body: dense layers with ReLU. Head: one linear layer.
+"""
 
 from dataclasses import field
 from math import prod
@@ -11,10 +14,10 @@ from coterie.settings import Count, settings
 
 @settings
 class MLP(Model):
-    """Flatten, dense layers with ReLU; the PFLEGO paper's net for MNIST-like data is hidden = [200]."""
+    """Dense layers with ReLU on flattened inputs. hidden = [200] is the PFLEGO paper's network for MNIST-like data."""
 
     hidden: list[Count] = field(default_factory=lambda: [200])
-    """Widths of the body's layers."""
+    """Widths of the layers of the body."""
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
         layers: list[nn.Module] = [nn.Flatten()]

@@ -1,4 +1,4 @@
-"""What every network of this room is: settings that build an `nn.Module`, and the name of its head."""
+"""Base class of all models."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,28 +12,31 @@ from coterie.settings import settings
 
 @settings
 class Model(ABC):
+    """Settings that build a network with a named head."""
+
     labels: Literal["auto", "local", "global"] = "auto"
-    """What the head tells apart: each client's own classes, the union of all, or as the method has it by default."""
+    """Classes that the head distinguishes: each client's label set ("local"), all classes ("global"), or the default of
+    the method ("auto")."""
     buffers: BufferPolicy = "average"
-    """BatchNorm statistics travel and are averaged, or stay with the client."""
+    """Handling of BatchNorm statistics: averaged over clients ("average"), or kept by each client ("local")."""
     head_init: HeadInit = "default"
-    """How personal heads are drawn: as PyTorch does it, uniformly from [0, 1) as the authors of PFLEGO do, or with
-    orthonormal rows as in FedBABU."""
+    """Initialization of personal heads: PyTorch's ("default"), uniform in [0, 1) as in the PFLEGO authors' code
+    ("uniform"), or with orthonormal rows as in FedBABU ("orthogonal")."""
     init: Literal["default", "glorot-normal"] = "default"
-    """How the initial network is drawn: as PyTorch does it, or as the authors of PFLEGO do."""
+    """Initialization of the network: PyTorch's ("default"), or that of the PFLEGO authors' code ("glorot-normal")."""
 
     @property
     def head(self) -> str:
-        """The submodule where the body ends and the head begins."""
+        """Name of the submodule that is the head. All other parameters belong to the body."""
         return "head"
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-        """A freshly drawn network for inputs of this shape (without the batch)."""
+        """Build a network with random initial values for inputs of this shape (without the batch dimension)."""
 
 
 def body_and_head(layers: Sequence[nn.Module], features: int, num_outputs: int) -> nn.Module:
-    """Those layers as "body", and on its features one linear layer as "head"."""
+    """Combine the layers as "body" with one linear layer on its features as "head"."""
     net = nn.Sequential()
     net.add_module("body", nn.Sequential(*layers))
     net.add_module("head", nn.Linear(features, num_outputs))

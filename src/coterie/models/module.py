@@ -1,4 +1,4 @@
-"""Any `nn.Module`, with the name of the submodule that is its head."""
+"""Your own `nn.Module`, with the name of the submodule that is its head."""
 
 import copy
 from dataclasses import KW_ONLY
@@ -14,14 +14,16 @@ from coterie.settings import settings
 
 @settings
 class Own(Model):
-    """The module's weights, pretrained or not, are the initial ones.
+    """Your own module. Training starts from its weights, pretrained or not.
 
-    But a head of another size is drawn anew, and so is every head of a method with personal heads.
+    A head of a different size is initialized again. So is every head if the method has personal heads.
     """
 
     _: KW_ONLY
     net: InstanceOf[nn.Module]
+    """The module."""
     head_name: str
+    """Name of the submodule that is the head."""
 
     @property
     def head(self) -> str:
@@ -30,8 +32,8 @@ class Own(Model):
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:  # noqa: ARG002
         if self.init != "default":
             raise UserError(
-                f'init = "{self.init}" would overwrite the weights of your own module; leave init = "default" and give '
-                "the module the weights it should start from"
+                f'init = "{self.init}" would overwrite the weights of your own module; keep init = "default" and set '
+                "the initial weights in the module itself"
             )
         net = copy.deepcopy(self.net)
         head = find_head(net, self.head) if self.head else None

@@ -1,4 +1,4 @@
-"""Downloads from a server on this machine that can be told to fail."""
+"""Downloads from a local server that can be made to fail."""
 
 import hashlib
 import http.server
@@ -66,7 +66,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def online(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With a cache of our own, and whatever proxy this machine has left out."""
+    """Allow downloads to an empty cache, without the proxies of this machine."""
     for name in ("COTERIE_OFFLINE", "COTERIE_DATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("no_proxy", "*")
@@ -136,7 +136,7 @@ def test_a_wrong_checksum_leaves_nothing(server: Server, tmp_path: Path) -> None
     cache = tmp_path / "cache" / "coterie" / "toys"
     with pytest.raises(UserError, match=f"{server.address}/toy: wrong checksum") as caught:
         locate("toys", [File("toy", (f"{server.address}/toy",), MD5)], "https://example.org", None)
-    assert f"Get them from https://example.org and put them in {cache}" in str(caught.value)
+    assert f"Download them from https://example.org and put them in {cache}" in str(caught.value)
     assert names(cache) == set()
 
 
@@ -152,7 +152,7 @@ def test_without_network_the_message_says_what_goes_where(tmp_path: Path) -> Non
         locate("toys", files, "https://example.org", None)
     first, last = str(caught.value).split("\n")
     assert first.startswith("toys: missing images, labels")
-    assert "downloading failed: http://127.0.0.1:9/images: " in first
+    assert "the download failed: http://127.0.0.1:9/images: " in first
     assert "refused" in first
     assert f"put them in {tmp_path / 'cache' / 'coterie' / 'toys'}" in last
 
@@ -199,5 +199,5 @@ def test_members_of_an_archive_come_with_one_download(server: Server, tmp_path: 
 
 def test_an_archive_without_its_member_is_told(server: Server, tmp_path: Path, two) -> None:
     server.content = a_tar({"in/a.bin": b"A"})
-    with pytest.raises(UserError, match=r"does not hold in/b\.bin"):
+    with pytest.raises(UserError, match=r"does not contain in/b\.bin"):
         fetch(two(), tmp_path)

@@ -43,8 +43,8 @@ XZ = lzma.compress(GOOD)
 CORRUPTIONS = {
     "empty file": (b"", "ends inside its header, after 0 bytes"),
     "cut in the header": (GOOD[:10], "ends inside its header, after 10 bytes"),
-    "cut in the elements": (GOOD[:-1], r"declares 60 bytes for shape \(3, 4, 5\) but holds 59"),
-    "trailing bytes": (GOOD + b"\0", r"declares 60 bytes for shape \(3, 4, 5\) but holds 61"),
+    "cut in the elements": (GOOD[:-1], r"declares 60 bytes for shape \(3, 4, 5\) but contains 59"),
+    "trailing bytes": (GOOD + b"\0", r"declares 60 bytes for shape \(3, 4, 5\) but contains 61"),
     "absurd shape": (GOOD[:4] + b"\xff" * 12 + GOOD[16:], f"declares {(2**32 - 1) ** 3} bytes"),
     "wrong magic": (b"\x89PNG" + GOOD[4:], "not an IDX file .*89 50 4e 47"),
     "other element type": (idx(IMAGES, kind=0x0D), "type 0x0d, expected 0x08"),
@@ -56,7 +56,7 @@ CORRUPTIONS = {
     "gzip with bytes after it": (ZIPPED + b"junk", "gzip stream is corrupt"),
     "xz cut in the middle": (XZ[:-20], "xz stream is cut short"),
     "xz with a flipped byte": (flip_middle(XZ), "xz stream is corrupt"),
-    "gzip of a cut file": (gzip.compress(GOOD[:-1]), "but holds 59"),
+    "gzip of a cut file": (gzip.compress(GOOD[:-1]), "but contains 59"),
 }
 
 
@@ -66,7 +66,7 @@ def test_damage_is_named_with_the_file_and_the_remedy(tmp_path: Path, content: b
     with pytest.raises(UserError, match=reason) as caught:
         read(path, ndim=3)
     assert str(path) in str(caught.value)
-    assert str(caught.value).endswith("delete it and get it again")
+    assert str(caught.value).endswith("delete it and get a new copy")
 
 
 def test_a_folder_in_place_of_the_file_is_a_user_error(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_folder_in_place_of_the_file_is_a_user_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "size", "reason"),
     [
-        ([0, 9], (4, 5), "holds 3 images but .*labels holds 2 labels; delete both"),
+        ([0, 9], (4, 5), "has 3 images but .*labels has 2 labels; delete both"),
         ([0, 9, 10], (4, 5), r"label 10 at row 2 is outside 0\.\.9; delete it"),
         ([0, 9, 1], (28, 28), "its images are 4x5, expected 28x28; delete it"),
     ],
@@ -103,7 +103,7 @@ def test_integers_keep_their_sign_and_size(tmp_path: Path) -> None:
     header = struct.pack(">HBB2I", 0, 0x0C, 2, 2, 2)
     path = write(tmp_path / "labels", header + rows.tobytes())
     assert read_integers(path, ndim=2).tolist() == [[1, -2], [70000, 3]]
-    with pytest.raises(UserError, match=r"declares 16 bytes for shape \(2, 2\) but holds 12"):
+    with pytest.raises(UserError, match=r"declares 16 bytes for shape \(2, 2\) but contains 12"):
         read_integers(write(path, header + rows.tobytes()[:-4]), ndim=2)
     with pytest.raises(UserError, match=r"type 0x0c, expected 0x08 \(unsigned byte\)"):
         read(write(path, header + rows.tobytes()), ndim=2)

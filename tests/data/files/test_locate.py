@@ -14,7 +14,7 @@ HOME_PAGE = "https://example.org/toys"
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of our own, and no COTERIE_DATA."""
+    """Use an empty cache and no COTERIE_DATA."""
     monkeypatch.delenv("COTERIE_DATA", raising=False)
     monkeypatch.setattr(module, "user_cache_dir", lambda name: str(tmp_path / "cache" / name))
     return tmp_path / "cache" / "coterie" / "toys"

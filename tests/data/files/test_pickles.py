@@ -25,7 +25,7 @@ def test_arrays_come_back(tmp_path: Path, protocol: int) -> None:
 
 
 def test_a_pickle_of_python_2_comes_back(tmp_path: Path) -> None:
-    """As `cPickle.dumps({'data': numpy.array([[0, 255]], 'uint8')}, 2)` wrote it, with bytes in its strings."""
+    """Return `cPickle.dumps({'data': numpy.array([[0, 255]], 'uint8')}, 2)`, which stores bytes as strings."""
     content = (
         b"\x80\x02}U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
         b"(K\x01K\x01K\x02\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xff"

@@ -1,4 +1,4 @@
-"""The same small federation in every format that Coterie reads."""
+"""One small federation, written in every format that Coterie reads."""
 
 import csv
 from pathlib import Path
@@ -12,7 +12,7 @@ NAMES = ("height", "weight", "age")
 
 
 def clients(labels: Any = int) -> dict[str, Client]:
-    """Three clients with different classes and sizes; features that no format rounds."""
+    """Return three clients with different classes and sizes. No format rounds their features."""
     rng = np.random.default_rng(7)
     classes = {"anna": (1, 5), "ben": (2, 3, 5), "carl": (1, 2)}
     sizes = {"anna": 17, "ben": 24, "carl": 9}
@@ -26,7 +26,7 @@ def clients(labels: Any = int) -> dict[str, Client]:
 
 
 def rows(who: dict[str, Client], **columns: Any) -> list[dict[str, Any]]:
-    """Of one table over all clients, who take turns in it."""
+    """Return the rows of one table in which the clients alternate."""
     each = [
         [{"site": name, "y": y[i].item(), **dict(zip(NAMES, x[i].tolist(), strict=True))} for i in range(len(y))]
         for name, (x, y) in who.items()

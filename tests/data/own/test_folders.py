@@ -1,4 +1,4 @@
-"""What a user may get wrong in a folder, and what is said about it."""
+"""Mistakes that users make in folders, and the errors they get."""
 
 import contextlib
 import sys
@@ -16,7 +16,7 @@ X, Y = np.arange(8.0).reshape(4, 2), np.array([0, 0, 1, 1])
 
 @pytest.fixture
 def folder(tmp_path):
-    """anna's file is good; ben's is for a test to spoil."""
+    """A folder with a good file for anna. Tests add a faulty file for ben."""
     np.savez(tmp_path / "anna.npz", x=X, y=Y)
     return tmp_path
 
@@ -36,28 +36,28 @@ def test_other_files_and_hidden_ones_do_not_matter(folder):
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    fails(tmp_path / "none", r"there is no folder \S*none")
+    fails(tmp_path / "none", r"folder \S*none does not exist")
 
 
 def test_a_folder_without_clients(tmp_path):
-    fails(tmp_path, "has no clients: neither folders nor files that end in .npz, .csv, .parquet")
+    fails(tmp_path, r"has no clients; it needs a folder or a file \(.npz, .csv, .parquet\) for each")
 
 
 def test_a_client_that_comes_twice(folder):
     (folder / "anna").mkdir()
-    fails(folder, "client 'anna' comes twice: as anna and as anna.npz|as anna.npz and as anna")
+    fails(folder, "client 'anna' appears twice, as anna and anna.npz|as anna.npz and anna")
 
 
 def test_several_files_of_one_client(folder):
     (folder / "ben").mkdir()
     for name in ("old", "new"):
         np.savez(folder / "ben" / name, x=X, y=Y)
-    fails(folder, r"client 'ben': \S*ben has 2 files of data; leave one")
+    fails(folder, r"client 'ben': \S*ben has 2 data files; keep only one")
 
 
 def test_clients_of_different_kinds(folder):
     (folder / "ben.csv").write_text("y,a\n1,2\n")
-    fails(folder, "some clients have .csv and others .npz; make them all of one kind")
+    fails(folder, "some clients have .csv and others .npz; use the same format for all clients")
 
 
 # -- npz
@@ -72,7 +72,7 @@ def test_a_file_cut_short(folder):
     np.savez(folder / "ben.npz", x=X, y=Y)
     content = (folder / "ben.npz").read_bytes()
     (folder / "ben.npz").write_bytes(content[: len(content) // 2])
-    fails(folder, r"client 'ben': \S*ben.npz is not an npz file, or only a part of one")
+    fails(folder, r"client 'ben': \S*ben.npz is not an npz file, or is incomplete")
 
 
 @pytest.mark.parametrize("compress", [np.savez, np.savez_compressed])
@@ -118,13 +118,13 @@ def test_a_bare_pickle_is_refused(folder):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": X}, "needs arrays x and y, or x_train and y_train; it has: x$"),
-        ({"data": X, "labels": Y}, "it has: data, labels$"),
+        ({"x": X}, "needs arrays x and y, or x_train and y_train; found: x$"),
+        ({"data": X, "labels": Y}, "found: data, labels$"),
         ({"x": X, "y": Y, "x_test": X}, "has only one of x_test and y_test"),
         ({"x": X, "y": Y[:3]}, r"4 rows in \S*ben.npz, x but 3 labels in \S*ben.npz, y"),
         ({"x": np.where(X == 5, np.nan, X), "y": Y}, r"ben.npz, x row 2 is not finite"),
         ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y + 1}, r"ben.npz, y_test row 2 has a label outside"),
-        ({"x": X[:, :1], "y": Y}, r"ben.npz, x rows have shape \(1,\), others \(2,\)"),
+        ({"x": X[:, :1], "y": Y}, r"ben.npz, x rows have shape \(1,\), but earlier rows have shape \(2,\)"),
         ({"x": X[:0], "y": Y[:0]}, "has no training example"),
     ],
 )
@@ -144,9 +144,9 @@ def test_tables_name_the_client_and_the_line(tmp_path):
     (tmp_path / "ben.csv").write_text("b,a,y\n3,2,1\n5,4,2\n\n7,old,1\n")
     fails(tmp_path, r"client 'ben': \S*ben.csv line 5: column 'a' is not a number")
     (tmp_path / "ben.csv").write_text("b,y\n3,2\n")
-    fails(tmp_path, r"ben.csv has no column 'a'; it has: b, y")
+    fails(tmp_path, r"ben.csv has no column 'a'; available: b, y")
     (tmp_path / "ben.csv").write_text("y,a,b,c\n3,2,1,1\n")
-    fails(tmp_path, r"ben.csv has a column 'c', \S*anna.csv has not")
+    fails(tmp_path, r"ben.csv has a column 'c', which \S*anna.csv does not have")
     assert Federation.from_folder(tmp_path, features=["b"]).x.shape[1:] == (1,)
 
 
@@ -180,23 +180,23 @@ def test_an_image_cut_short(album):
 
 def test_an_image_of_another_size(album):
     write_images(album / "ben", np.zeros((1, 5, 6), dtype=np.uint8), ["cow"])
-    fails(album, r"client 'ben': \S*cow/000.png has shape \(5, 6\), 000.png \(5, 5\); choose a `size`")
+    fails(album, r"client 'ben': \S*cow/000.png has shape \(5, 6\), but 000.png has shape \(5, 5\); set `size`")
     assert Federation.from_folder(album, size=(4, 4)).x.shape[1:] == (4, 4)
 
 
 def test_a_client_whose_images_have_another_size(album):
     write_images(album / "carl", np.zeros((2, 6, 6), dtype=np.uint8), ["cat", "cat"])
-    fails(album, r"client 'carl': \S*carl rows have shape \(6, 6\), others \(5, 5\)")
+    fails(album, r"client 'carl': \S*carl rows have shape \(6, 6\), but earlier rows have shape \(5, 5\)")
 
 
 def test_deep_pixels_are_not_squeezed_into_eight_bits(album):
     write_images(album / "ben", np.zeros((1, 5, 5), dtype=np.uint16), ["cow"])
-    fails(album, r"client 'ben': \S*cow/000.png: pixels of kind 'I;16'; save it with 8 bits")
+    fails(album, r"client 'ben': \S*cow/000.png: pixel format 'I;16' is not supported; save")
 
 
 def test_an_image_outside_the_classes(album):
     (album / "ben" / "cat" / "000.png").rename(album / "ben" / "000.png")
-    fails(album, r"client 'ben': \S*ben/000.png is in no folder of a class")
+    fails(album, r"client 'ben': \S*ben/000.png is not in a class folder")
 
 
 def test_a_client_without_images(album):
@@ -208,10 +208,10 @@ def test_splits_of_images(tmp_path):
     pytest.importorskip("PIL")
     write_images(tmp_path / "anna" / "train", np.zeros((2, 5, 5), dtype=np.uint8), ["cat", "dog"])
     write_images(tmp_path / "anna" / "test", np.zeros((1, 5, 5), dtype=np.uint8), ["cow"])
-    fails(tmp_path, r"client 'anna': \S*test/cow/000.png has a label outside the client's set of classes")
+    fails(tmp_path, r"client 'anna': \S*test/cow/000.png has a label outside the client's label set")
     assert Federation.from_folder(tmp_path, classes={"anna": ["cat", "cow", "dog"]}).sizes("test").tolist() == [1]
     (tmp_path / "anna" / "eval").mkdir()
-    fails(tmp_path, r"client 'anna': \S*eval is beside train; put it inside")
+    fails(tmp_path, r"client 'anna': \S*eval is next to train; move it inside, or rename it")
 
 
 def test_without_pillow_the_extra_is_named(album, monkeypatch):

@@ -1,4 +1,4 @@
-"""The same from a recipe, without Python."""
+"""A user's own data, used from a recipe without Python code."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from data.own.make import clients, rows, write_csv, write_images
 
 
 def content(federation):
-    """What each client has, in which split, whatever the order of the pool."""
+    """Return each client's examples by split, independent of the order in the pool."""
     return {
         name: {
             split: (federation.x[ragged.row(i)].tolist(), [federation.labels[y] for y in federation.y[ragged.row(i)]])
@@ -40,7 +40,7 @@ def test_a_folder_with_its_own_validation_examples(tmp_path):
     assert content(federation) == content(Federation.from_folder(tmp_path))
     assert federation.sizes("validation").tolist() == [2, 2, 2]
     tree = {"data": {"name": "folder", "path": str(tmp_path)}, "partition": {"name": "natural", "validation": 0.5}}
-    with pytest.raises(UserError, match=r"validation examples of their own; leave out partition.validation = 0.5"):
+    with pytest.raises(UserError, match=r"own validation examples; remove partition.validation = 0.5"):
         Recipe.parse(tree).federation()
 
 
@@ -101,7 +101,7 @@ def test_settings_come_back_from_the_run_folder(tmp_path):
 
 @pytest.mark.parametrize("name", ["folder", "table"])
 def test_the_path_must_be_said(name):
-    with pytest.raises(UserError, match=f"data.path: say where the {name} is"):
+    with pytest.raises(UserError, match=f"data.path is missing; set it to the path of your {name}"):
         recipe(name=name).federation()
 
 

@@ -1,4 +1,4 @@
-"""What a user may get wrong in a table, and what is said about it."""
+"""Mistakes that users make in tables, and the errors they get."""
 
 import sys
 
@@ -67,13 +67,13 @@ BAD = {
     "a column that is not there": (
         GOOD,
         {"client": "sites"},
-        r"wards.csv has no column 'sites' \(did you mean 'site'\?\); it has: site, y, age$",
+        r"wards.csv has no column 'sites' \(did you mean 'site'\?\); available: site, y, age$",
     ),
     "a label that is not there": (GOOD, {"label": "class"}, "no column 'class'"),
     "a feature that is not there": (GOOD, {"features": ["agee"]}, "no column 'agee'"),
     "a split that is not there": (GOOD, {"split": "part"}, "no column 'part'"),
-    "no features": ("site,y\na,1\n", {}, "has no column of features"),
-    "the label as a feature": (GOOD, {"features": ["age", "y"]}, "column 'y' cannot be a feature too"),
+    "no features": ("site,y\na,1\n", {}, "has no feature columns"),
+    "the label as a feature": (GOOD, {"features": ["age", "y"]}, "column 'y' is the client, label or split and cannot"),
     "text": (GOOD.replace("22", "old"), {}, r"^client 'ben': \S*wards.csv line 4: column 'age' is not a number"),
     "a gap": (GOOD.replace("40.5", ""), {}, r"^client 'anna': \S*wards.csv line 3: column 'age' has no value"),
     "blanks": (GOOD.replace("40.5", "  "), {}, r"^client 'anna': \S*wards.csv line 3: column 'age' has no value"),
@@ -86,19 +86,19 @@ BAD = {
         {},
         r"client 'ben': \S*wards.csv line 4 is not a class label",
     ),
-    "a short row": (GOOD.replace(",25", ""), {}, r"wards.csv line 5: 2 values for 3 columns"),
-    "a long row": (GOOD.replace("25", "25,1"), {}, r"wards.csv line 5: 4 values for 3 columns"),
+    "a short row": (GOOD.replace(",25", ""), {}, r"wards.csv line 5 has 2 values for 3 columns"),
+    "a long row": (GOOD.replace("25", "25,1"), {}, r"wards.csv line 5 has 4 values for 3 columns"),
     "a name twice": (GOOD.replace("age", "y"), {}, "more than one column 'y'"),
     "row numbers of pandas": (
         "".join(f"{'' if i == 0 else i},{line}\n" for i, line in enumerate(GOOD.splitlines())),
         {},
-        "a column '' of row numbers; drop it",
+        "a column '' of row numbers; remove it",
     ),
     "no rows": ("site,y,age\n", {}, "has no rows"),
     "nothing": ("", {}, "has no rows"),
-    "another encoding": ("site,y,age\nZürich,1,2\n".encode("latin-1"), {}, "not text in UTF-8"),
-    "an open quote": (GOOD + 'ben,1,"3', {}, "line 6 is not CSV"),
-    "an unknown new user": (GOOD, {"new": ["dora"]}, r"new names \['dora'\]"),
+    "another encoding": ("site,y,age\nZürich,1,2\n".encode("latin-1"), {}, "not UTF-8 text"),
+    "an open quote": (GOOD + 'ben,1,"3', {}, "line 6 is not valid CSV"),
+    "an unknown new user": (GOOD, {"new": ["dora"]}, r"`new` names \['dora'\]"),
 }
 
 
@@ -123,7 +123,7 @@ SECRET = "site,y,age,part\nanna,flu,31,train\nanna,gout,33,train\nanna,flu,40,te
     ],
 )
 def test_the_value_itself_is_not_repeated(tmp_path, old, new, options):
-    with pytest.raises(UserError, match=r"line [45]|one number a row") as caught:
+    with pytest.raises(UserError, match=r"line [45]|one number per row") as caught:
         read(tmp_path, SECRET.replace(old, new), features=["age"], **options)
     for value in ("secret", "flu", "gout"):
         assert value not in str(caught.value)
@@ -167,9 +167,9 @@ def test_a_client_may_have_no_test_row(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("40,test", "40,exam", "wards.csv line 3: column 'part' must say train, test or validation"),
-        ("40,test", "40,", "line 3: column 'part' must say"),
-        ("anna,0,40", "anna,7,40", r"client 'anna': \S*wards.csv line 3 has a label outside the client's set"),
+        ("40,test", "40,exam", "wards.csv line 3: column 'part' must be train, test or validation"),
+        ("40,test", "40,", "line 3: column 'part' must be"),
+        ("anna,0,40", "anna,7,40", r"client 'anna': \S*wards.csv line 3 has a label outside the client's label set"),
         ("22,train", "22,test", "client 'ben' has no training example"),
     ],
 )
@@ -187,7 +187,7 @@ def test_frames_name_the_row():
         Federation.from_table({**columns, "age": [1.0, np.nan]})
     with pytest.raises(UserError, match=r"column 'age' holds datetime64\[D\], not numbers"):
         Federation.from_table({**columns, "age": np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]")})
-    with pytest.raises(UserError, match="client 'b': the table mixes kinds of labels"):
+    with pytest.raises(UserError, match="client 'b': the table mixes labels of different types"):
         Federation.from_table({**columns, "site": ["b", "b"], "y": np.array([1, "z"], dtype=object)})
 
 
@@ -208,9 +208,9 @@ def test_missing_values_of_parquet_are_missing(tmp_path):
 
 
 def test_what_is_no_table(tmp_path):
-    with pytest.raises(UserError, match=r"there is no file \S*wards.csv"):
+    with pytest.raises(UserError, match=r"file \S*wards.csv does not exist"):
         Federation.from_table(tmp_path / "wards.csv")
-    with pytest.raises(UserError, match=r"neither \.csv nor \.parquet"):
+    with pytest.raises(UserError, match=r"neither a \.csv nor a \.parquet"):
         Federation.from_table(tmp_path / "wards.xlsx")
     with pytest.raises(UserError, match="expected a path or a data frame, not int"):
         Federation.from_table(7)

@@ -1,4 +1,4 @@
-"""What every registered scheme promises: a new one is tested the moment it is registered."""
+"""Promises of every registered partition. A new one is tested as soon as it is registered."""
 
 import time
 
@@ -17,10 +17,7 @@ from partitions import data_for
 NAMES = registry.names("partition")
 MORE = {"classes": {"classes_per_client": 1}, "dirichlet": {"minimum": 1}}
 SMALLEST = {"label-ratio": 2}
-LARGEST = {
-    "feature-clusters": 300,
-    "louvain": 1000,
-}  # k-means with ten thousand clusters is minutes of work, bounded as it is
+LARGEST = {"feature-clusters": 300, "louvain": 1000}  # k-means with ten thousand clusters takes minutes
 
 
 def make(name: str, clients: int, **options: float) -> Partition:

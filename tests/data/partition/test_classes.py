@@ -62,7 +62,7 @@ def test_what_cannot_be_dealt_names_the_key(partition: Classes, keys: list[str])
 
 def test_as_many_clients_as_the_message_allows_are_fed_whatever_the_seed() -> None:
     y = np.repeat(np.arange(3), (1, 12, 40))
-    with pytest.raises(UserError, match="up to 12 clients are fed"):
+    with pytest.raises(UserError, match="up to 12 clients with any seed"):
         Classes(clients=60).assign(labelled(y, y, 3), np.random.default_rng(0))
     for seed in range(50):
         assert all(map(len, Classes(clients=12).assign(labelled(y, y, 3), np.random.default_rng(seed)).train))

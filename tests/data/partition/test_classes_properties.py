@@ -8,14 +8,14 @@ from partitions import labelled
 
 
 class Case:
-    """A partition and data that it can deal."""
+    """A partition and data that it can divide."""
 
     def __init__(self, clients: int, K: int, new_users: float, num_classes: int, spread: int, seed: int) -> None:
         self.partition = Classes(clients=clients, classes_per_client=K, new_users=new_users)
         self.clients, self.K, self.num_classes, self.seed = clients, K, num_classes, seed
         self.num_existing = clients - int(new_users * clients)
         rng = np.random.default_rng(seed)
-        # As many training rows of each class as there are clients, so that nobody is left without.
+        # At least as many training rows of each class as clients, so that every client gets some.
         self.y_train = rng.permutation(
             np.repeat(np.arange(num_classes), clients + rng.integers(spread, size=num_classes))
         )
@@ -34,7 +34,7 @@ class Case:
 def cases(draw: st.DrawFn) -> Case:
     num_classes = draw(st.integers(1, 12))
     K = draw(st.integers(1, num_classes))
-    existing = draw(st.integers(-(-num_classes // K), 30))  # from the fewest that can cover all classes
+    existing = draw(st.integers(-(-num_classes // K), 30))  # at least the number that can cover all classes
     new = draw(st.integers(0, 10))
     clients = existing + new
     share = (new + 0.5) / clients if new else 0.0

@@ -1,4 +1,4 @@
-"""Shares in whole numbers, and test rows that follow training rows."""
+"""Shares as whole numbers of rows, and test rows that match training rows."""
 
 import logging
 
@@ -53,7 +53,7 @@ def test_test_rows_have_the_mix_of_the_training_rows(caplog):
     with caplog.at_level(logging.INFO, "coterie"):
         result = complete(client_of_row, examples, nobody_new, np.random.default_rng(0))
     assert [np.bincount(y_test[rows]).tolist() for rows in result.test] == [[6, 2], [2, 18]]
-    assert "3 test examples are left out" in caplog.text
+    assert "3 test examples are omitted" in caplog.text
 
 
 @pytest.mark.parametrize("in_file_order", [True, False])

@@ -13,7 +13,7 @@ Y = np.arange(10_000) % 10
 
 
 def mixes(split, y, num_classes=10):
-    """(I, C): the share of each class among the rows of each client."""
+    """Return the share of each class among the rows of each client, (I, C)."""
     counts = np.array([np.bincount(y[rows], minlength=num_classes) for rows in split])
     return counts / counts.sum(axis=1, keepdims=True)
 
@@ -31,7 +31,7 @@ def test_large_alpha_is_nearly_iid():
 def test_tiny_alpha_is_one_client_a_class():
     result = assign(clients=4, alpha=1e-6, minimum=1)
     drawn = [np.bincount(Y[rows], minlength=10) for rows in result.train]
-    # A class is with one client, but for the rows given to clients that drew none.
+    # Each class is held by one client, except for rows given to clients that drew none.
     assert all(np.sort(column)[-1] >= 990 for column in np.array(drawn).T)
 
 
@@ -62,7 +62,7 @@ def test_shares_have_the_moments_of_the_distribution():
 def test_train_validation_and_test_have_one_mix(alpha):
     result = assign(clients=20, alpha=alpha, minimum=100, validation=0.3)
     train, validation, test = (mixes(split, Y) for split in (result.train, result.validation, result.test))
-    # Numbers of each class are rounded, of 70 rows at least.
+    # The numbers of each class are rounded; there are at least 70 rows.
     assert np.abs(train - test).max() < 0.05
     assert np.abs(train - validation).max() < 0.15
 
@@ -91,20 +91,20 @@ def test_those_who_were_short_stay_skewed(caplog):
     given_rows = [own for rows, own in zip(result.train, result.classes, strict=True) if len(rows) == 15]
     assert len(given_rows) > 300
     assert np.mean([len(own) for own in given_rows]) < 1.5
-    # Their wishes differ: rows were not all taken from one class.
+    # Clients ask for different classes, so rows were not all taken from one class.
     assert len(np.unique([own[0] for own in given_rows])) == 10
 
 
 def test_those_who_were_short_are_given_more_of_what_they_drew():
     result = assign(clients=500, alpha=0.1, minimum=15)
     largest = [np.bincount(Y[rows]).max() / 15 for rows in result.train if len(rows) == 15]
-    # Rows of the class that they drew least of would bring it to two thirds.
+    # Rows of the least drawn class would bring it to two thirds.
     assert len(largest) > 200
     assert np.mean(largest) > 0.78
 
 
 def test_it_draws_again_before_it_moves_rows(caplog):
-    # One draw in four or so leaves someone with fewer than 350; ten in a row hardly ever do.
+    # About one draw in four leaves a client with fewer than 350; ten in a row almost never do.
     with caplog.at_level(logging.INFO, "coterie"):
         results = [assign(seed, clients=10, alpha=0.5, minimum=350) for seed in range(30)]
     assert "drew fewer" not in caplog.text

@@ -9,7 +9,7 @@ CENTRES = np.array([[0, 0], [100, 0], [0, 100], [100, 100]])
 
 
 def blobs(per_blob, per_blob_test, seed=0):
-    """Four heaps far apart; the rows of heap b have the classes b and (b + 1) % 4."""
+    """Return four clusters far apart. The rows of cluster b have the classes b and (b + 1) % 4."""
     rng = np.random.default_rng(seed)
     blob, blob_test = np.arange(4 * per_blob) % 4, np.arange(4 * per_blob_test) % 4
     x, x_test = (CENTRES[each] + rng.normal(size=(len(each), 2)) for each in (blob, blob_test))
@@ -28,8 +28,10 @@ def test_heaps_far_apart_are_the_clients(seed):
 
 def test_a_test_row_goes_to_the_nearest_centre_that_trains_on_its_class():
     examples, blob, _ = blobs(30, 0)
-    x_test = np.array([[[5.0, 20.0]], [[5.0, 20.0]]])  # nearest to heap 0, then 2, then 1
-    examples = examples._replace(x_test=x_test, y_test=np.array([0, 2]))  # heap 0 has classes 0, 1; heap 2 has 2, 3
+    x_test = np.array([[[5.0, 20.0]], [[5.0, 20.0]]])  # nearest to cluster 0, then 2, then 1
+    examples = examples._replace(
+        x_test=x_test, y_test=np.array([0, 2])
+    )  # cluster 0 has classes 0, 1; cluster 2 has 2, 3
     result = FeatureClusters(clients=4).assign(examples, np.random.default_rng(0))
     blob_of_test = {
         int(row): int(blob[train[0]]) for train, test in zip(result.train, result.test, strict=True) for row in test

@@ -33,7 +33,7 @@ def test_rounding_loses_nobody():
 
 def test_it_is_for_two_classes():
     y = np.arange(30) % 3
-    with pytest.raises(UserError, match=r"partition\.name = 'label-ratio' is for two classes and the data set has 3"):
+    with pytest.raises(UserError, match=r"partition\.name = 'label-ratio' needs two classes, but the data set has 3"):
         LabelRatio().assign(labelled(y, y, 3), np.random.default_rng(0))
 
 

@@ -22,13 +22,13 @@ def assign(examples, clients, seed=0, **options):
 
 
 def both(pairs):
-    """(2, E), each pair in both directions."""
+    """Return edges (2, E), each pair in both directions."""
     edges = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     return np.concatenate([edges, edges[::-1]], axis=1)
 
 
 def cliques(sizes, more=(), num_test=0):
-    """Complete graphs, a class for each; the nodes of the last are the last, and the last of all are tested on."""
+    """Return complete graphs of the given sizes, each with its own class. The last nodes are for testing."""
     of_node = np.repeat(np.arange(len(sizes)), sizes)
     pairs = [pair for own in range(len(sizes)) for pair in itertools.combinations(np.flatnonzero(of_node == own), 2)]
     cut = len(of_node) - num_test
@@ -53,17 +53,17 @@ def test_communities_are_kept_together(caplog):
     examples = cliques([30, 25, 20, 15, 10], more=[(0, 99), (0, 98), (30, 60)])
     with caplog.at_level(logging.INFO, "coterie"):
         result = assign(examples, 2)
-    # 30 and 25, then 25 + 20, then 30 + 15; of 45 and 45 the first gets the last
+    # 30 and 25, then 25 + 20, then 30 + 15; both have 45, so the first gets the last
     assert [own.tolist() for own in result.classes] == [[0, 3, 4], [1, 2]]
     assert list(map(len, result.train)) == [55, 45]
-    assert "0 of 1,078 edges are left out" in caplog.text
+    assert "0 of 1,078 edges are omitted" in caplog.text
 
 
 def test_edges_between_clients_are_counted_and_are_those_that_a_federation_drops(caplog):
     examples = cliques([30, 25, 20, 15, 10], more=[(0, 30), (1, 31), (2, 60)], num_test=12)
     with caplog.at_level(logging.INFO, "coterie"):
         result = assign(examples, 2)
-    assert "3 of 1,078 edges are left out: they lead from client to client" in caplog.text
+    assert "3 of 1,078 edges are omitted, because they connect two clients" in caplog.text
     federation = Federation.assemble(examples, result)
     graphs = [federation.data(i, "train", "global").x for i in range(2)]
     assert [len(graph.nodes) for graph in graphs] == [55, 45]
@@ -73,10 +73,10 @@ def test_edges_between_clients_are_counted_and_are_those_that_a_federation_drops
 @pytest.mark.parametrize(
     ("sizes", "clients", "pieces"),
     [
-        ([100], 2, [25, 25, 25, 25]),  # 100/2 - 20 = 30 at most
+        ([100], 2, [25, 25, 25, 25]),  # at most 100/2 - 20 = 30
         ([61, 39], 2, [21, 20, 20, 20, 19]),
         ([30, 70], 1, [70, 30]),
-        ([12], 4, [1] * 12),  # 12/4 - 20 is nothing; half of 3
+        ([12], 4, [1] * 12),  # 12/4 - 20 is negative; half of 3
         ([60], 3, [10] * 6),
         ([80], 2, [20] * 4),
     ],
@@ -90,7 +90,7 @@ def test_large_communities_are_chopped(monkeypatch, sizes, clients, pieces):
 
 
 def test_a_chopped_community_is_shuffled():
-    """Its nodes come training nodes first; else some pieces would be for testing only."""
+    """Training nodes come first; otherwise some pieces would contain test nodes only."""
     result = assign(cliques([160], num_test=80), 2)
     for train, test in zip(result.train, result.test, strict=True):
         assert 0.5 < len(train) / len(test) < 2
@@ -102,7 +102,7 @@ def test_a_client_with_nothing_to_train_on_gets_a_node(caplog):
         result = assign(examples, 2)
     assert [len(rows) for rows in result.train] == [54, 1]
     assert [own.tolist() for own in result.classes] == [[0, 3, 4], [1, 2, 4]]
-    assert "1 of 2 clients had nothing to train on and were given a node of others'" in caplog.text
+    assert "1 of 2 clients had no training nodes and received one from another client" in caplog.text
 
 
 def test_who_has_most_gives_first():
@@ -136,7 +136,7 @@ def test_properties(case):
     assert all(map(len, result.train))
     mean = number / clients
     piece = max(mean - 20, mean / 2, 1)
-    assert max(map(len, owned)) <= mean + piece + 1  # and the node of step 4
+    assert max(map(len, owned)) <= mean + piece + 1  # and the node from step 4
     y = np.append(examples.y_train, examples.y_test)
     for nodes, own in zip(owned, result.classes, strict=True):
         np.testing.assert_array_equal(own, np.unique(y[nodes]))
@@ -168,7 +168,7 @@ def test_new_users_and_validation_come_with_it():
 
 
 def test_data_without_edges_are_refused():
-    with pytest.raises(UserError, match=r"partition\.name = 'louvain' needs data that are one graph"):
+    with pytest.raises(UserError, match=r"partition\.name = 'louvain' needs data that form a graph"):
         assign(labelled(np.zeros(9, np.int64), np.zeros(3, np.int64), 1), 2)
 
 
@@ -191,6 +191,6 @@ def test_pubmed(caplog):
     sizes = [len(nodes_of(examples, result, i)) for i in range(5)]
     assert sum(sizes) == 19717
     assert max(sizes) - min(sizes) < 50
-    found = re.search(r"([\d,]+) of 44,324 edges are left out", caplog.text)
+    found = re.search(r"([\d,]+) of 44,324 edges are omitted", caplog.text)
     assert found is not None
-    assert int(found[1].replace(",", "")) < 0.15 * 44324  # of a random partition it would be 0.8
+    assert int(found[1].replace(",", "")) < 0.15 * 44324  # for a random partition it would be 0.8

@@ -9,7 +9,7 @@ from coterie.data.partition.natural import Natural
 from coterie.errors import UserError
 from partitions import labelled
 
-# Five writers: dora has nothing to train on, carl and emil nothing to be tested on, and anna trains on no 2.
+# Five writers: dora has no training rows, carl and emil have no test rows, and anna does not train on class 2.
 Y_TRAIN, OF_TRAIN = np.array([0, 1, 1, 2, 2, 0, 1, 0]), np.array([0, 1, 0, 1, 2, 0, 4, 1])
 Y_TEST, OF_TEST = np.array([2, 1, 0, 2, 0]), np.array([0, 1, 3, 1, 0])
 NAMES = ("anna", "bert", "carl", "dora", "emil")
@@ -27,14 +27,14 @@ def test_each_writer_is_a_client(caplog):
     assert [rows.tolist() for rows in result.train] == [[0, 2, 5], [1, 3, 7], [4], [6]]
     assert [rows.tolist() for rows in result.test] == [[0, 4], [1, 3], [], []]
     assert [own.tolist() for own in result.classes] == [[0, 1, 2], [0, 1, 2], [2], [1]]
-    assert "1 of 5 groups are left out" in caplog.text
+    assert "1 of 5 groups are omitted" in caplog.text
 
 
 def test_small_groups_are_left_out(caplog):
     with caplog.at_level(logging.INFO, "coterie"):
         result = assign(minimum=3)
     assert list(result.names) == ["anna", "bert"]
-    assert "3 of 5 groups are left out: fewer than 3 training examples" in caplog.text
+    assert "3 of 5 groups are omitted, because they have fewer than 3 training examples" in caplog.text
 
 
 def test_a_sample_of_the_groups_in_their_order():
@@ -62,5 +62,7 @@ def test_too_few_groups_name_the_key(options, message):
 
 
 def test_data_without_groups_are_refused():
-    with pytest.raises(UserError, match=r"partition\.name = 'natural' needs data that say who made each example"):
+    with pytest.raises(
+        UserError, match=r"partition\.name = 'natural' needs data that say where each example comes from"
+    ):
         Natural().assign(labelled(Y_TRAIN, Y_TEST, 3), np.random.default_rng(0))

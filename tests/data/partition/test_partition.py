@@ -1,4 +1,4 @@
-"""What all schemes share: the hold-out and the validation split."""
+"""Parts common to all partitions: new users and the validation split."""
 
 import numpy as np
 import pytest

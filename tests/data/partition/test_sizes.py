@@ -1,4 +1,4 @@
-"""The schemes that differ in sizes alone, or not even in them: iid, quantity, contiguous."""
+"""Partitions with equal sizes or different sizes only: iid, quantity, contiguous."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_iid_clients_have_the_mix_of_all():
     result = assign(IID(clients=10))
     for split in (result.train, result.test):
         counts = np.array([np.bincount(Y[rows]) for rows in split])
-        # Of a class, 1000 rows fall to 10 clients: 100 each, with a standard deviation of 9.
+        # 1000 rows of a class go to 10 clients: 100 each, with a standard deviation of 9.
         assert np.abs(counts - 100).max() < 5 * 9.5
         assert counts.std() > 2
 
@@ -45,7 +45,7 @@ def test_blocks_are_those_of_the_file():
     assert [rows.tolist() for rows in result.train] == [rows.tolist() for rows in np.array_split(np.arange(11), 3)]
     assert [own.tolist() for own in result.classes] == [[0], [1, 2], [2]]
     assert result.test[0].tolist() == [1, 3, 6]
-    # A quarter of the training rows of class 2 is client 1's, so of 3 test rows it gets the first or none.
+    # Client 1 has a quarter of the training rows of class 2, so it gets one or none of the 3 test rows.
     assert result.test[1].tolist() in ([2, 7], [0, 2, 7])
 
 

@@ -1,4 +1,4 @@
-"""Federations that hold what a test says they do."""
+"""Federations with exactly the examples that a test asks for."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from coterie.data.ragged import Ragged
 
 
 def holding(counts: Any, new: Sequence[int] = (), **changes: Any) -> Federation:
-    """Clients with so many training examples of each class, (I, C), in an order that says nothing; no others."""
+    """Return clients with `counts` (I, C) training examples of each class, shuffled, and no other examples."""
     cells = np.asarray(counts)
     owners, y = (np.repeat(part.ravel(), cells.ravel()) for part in np.indices(cells.shape))
     mixed = np.random.default_rng(0).permutation(len(y))

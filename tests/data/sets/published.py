@@ -1,4 +1,4 @@
-"""Where real data sets are tested: in the folder that COTERIE_DATA names."""
+"""Tests on real data sets, which are read from the folder named by COTERIE_DATA."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 
 def need(folder: str) -> None:
-    """Skips the test where that folder is not there."""
+    """Skip the test if that folder does not exist."""
     root = os.environ.get("COTERIE_DATA")
     if not root or not (Path(root) / folder).is_dir():
         pytest.skip(f"set COTERIE_DATA to a folder that holds {folder}/")

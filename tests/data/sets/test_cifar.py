@@ -55,19 +55,19 @@ def test_fewer_batches_must_be_asked_for(tmp_path: Path) -> None:
         UserError, match=r"cifar-10: missing data_batch_3\.bin, data_batch_4\.bin, data_batch_5\.bin"
     ) as caught:
         CIFAR10(path=str(tmp_path)).load()
-    assert str(caught.value).endswith("make do with a part: --set data.batches=1")
+    assert str(caught.value).endswith("To use only a part of the data: --set data.batches=1")
     assert len(CIFAR10(path=str(tmp_path), batches=2).load().y_train) == 6
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("test_batch.bin", b"\0" * 3072, "its 3072 bytes are not records of 3073"),
-        ("test_batch.bin", b"", "its 0 bytes are not records"),
+        ("test_batch.bin", b"\0" * 3072, "its 3072 bytes are not a whole number of records of 3073"),
+        ("test_batch.bin", b"", "its 0 bytes are not a whole number of records"),
         ("test_batch.bin", b"\x0a" + b"\0" * 3072, r"label 10 at row 0 is outside 0\.\.9"),
-        ("test_batch", pickle.dumps({"data": np.zeros((1, 3072), np.uint8)}), "no numbers under 'data' and 'labels'"),
+        ("test_batch", pickle.dumps({"data": np.zeros((1, 3072), np.uint8)}), "no numbers in 'data' and 'labels'"),
         ("test_batch", pickle.dumps({"data": np.zeros((1, 9), np.uint8), "labels": [1]}), r"shapes \(1, 9\)"),
-        ("test_batch", pickle.dumps([1, 2]), "no numbers under 'data' and 'labels'"),
+        ("test_batch", pickle.dumps([1, 2]), "no numbers in 'data' and 'labels'"),
         ("test_batch", pickle.dumps(print), r"is refused: it asks for builtins\.print"),
     ],
 )

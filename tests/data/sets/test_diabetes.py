@@ -20,7 +20,7 @@ def test_the_scale_is_that_of_the_training_examples() -> None:
 
 
 def test_the_published_fit() -> None:
-    """R² = 0.518 by least squares on all 442 patients, in which the body mass index has the largest correlation."""
+    """Least squares on all 442 patients has R² = 0.518, and the body mass index has the largest correlation."""
     data = Diabetes().load()
     x, y = np.concatenate([data.x_train, data.x_test]), np.concatenate([data.y_train, data.y_test])
     with_ones = np.column_stack([x, np.ones(442)]).astype(np.float64)

@@ -34,7 +34,7 @@ def test_the_test_part_alone_must_be_asked_for(tmp_path: Path) -> None:
     write(tmp_path, "test", [0, 1] * 8)
     with pytest.raises(UserError, match="emnist: missing emnist-byclass-train-images-idx3-ubyte") as caught:
         EMNIST(path=str(tmp_path)).load()
-    assert str(caught.value).endswith("make do with a part: --set data.split=test-only")
+    assert str(caught.value).endswith("To use only a part of the data: --set data.split=test-only")
     data = EMNIST(path=str(tmp_path), split="test-only").load()
     assert (np.bincount(data.y_train).tolist(), np.bincount(data.y_test).tolist()) == ([6, 6], [2, 2])
 

@@ -11,7 +11,7 @@ from coterie.errors import UserError
 
 
 def leaf(users: dict[str, list[int]], shade: float = 0.5) -> dict[str, Any]:
-    """As LEAF's preprocess.sh writes it."""
+    """Write a file as LEAF's preprocess.sh does."""
     return {
         "users": list(users),
         "num_samples": [len(classes) for classes in users.values()],
@@ -58,7 +58,7 @@ def test_files_may_be_gzipped(tmp_path: Path) -> None:
         ({"users": ["a"], "user_data": {"a": {"x": [[1.0] * 783], "y": [0]}}}, "user 'a' has no rows of 784"),
         ({"users": ["a"], "user_data": {"a": {"x": [[1.0] * 784], "y": [0, 1]}}}, "has 1 images but 2 classes"),
         (leaf({"a": [62]}), r"class outside 0\.\.61"),
-        (leaf({"a": [6]}, shade=float("nan")), "pixel that is no number"),
+        (leaf({"a": [6]}, shade=float("nan")), "pixel that is not a number"),
     ],
 )
 def test_damage_is_told_with_file_and_user(tmp_path: Path, tree: Any, reason: str) -> None:

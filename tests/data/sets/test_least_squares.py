@@ -11,7 +11,7 @@ from coterie.models.logreg import LogReg
 
 
 def by_client(**options: float) -> tuple[np.ndarray, ...]:
-    """x_train (I, n, d), y_train (I, n), and so on."""
+    """Return x_train (I, n, d), y_train (I, n), and so on."""
     data = LeastSquares(**options).load()  # type: ignore[arg-type]
     assert data.groups is not None
     number = len(data.groups.names)
@@ -93,8 +93,8 @@ def test_the_seed_decides() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mu": 2.0}, r"data\.mu = 2\.0 is more than data\.L = 1\.0"),
-        ({"examples": 20}, r"data\.examples = 20 must be more than data\.features = 20"),
+        ({"mu": 2.0}, r"data\.mu = 2\.0 must not be larger than data\.L = 1\.0"),
+        ({"examples": 20}, r"data\.examples = 20 must be larger than data\.features = 20"),
     ],
 )
 def test_what_does_not_fit_together(options: dict[str, float], message: str) -> None:

@@ -41,17 +41,17 @@ def test_without_a_test_file_a_quarter_of_each_class_is_held_back(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (b"1 1:1\n0 x:1\n", "line 2: it is not 'label index:value"),
-        (b"1 1\n", "line 1: it is not"),
-        (b"cat 1:1\n", "line 1: it is not"),
-        (b"1 0:1\n", "line 1: an index is below 1 or comes twice"),
-        (b"0 1:1\n1 2:1 2:3\n", "line 2: an index is below 1 or comes twice"),
-        (b"0 1:nan\n1 1:1\n", "holds NaN"),
+        (b"1 1:1\n0 x:1\n", "line 2: expected 'label index:value"),
+        (b"1 1\n", "line 1: expected"),
+        (b"cat 1:1\n", "line 1: expected"),
+        (b"1 0:1\n", "line 1: an index is below 1 or appears twice"),
+        (b"0 1:1\n1 2:1 2:3\n", "line 2: an index is below 1 or appears twice"),
+        (b"0 1:nan\n1 1:1\n", "contains NaN"),
         (b"0 1:1e60\n1 1:1\n", "too large for float32"),
         (b"\n# nothing\n", "has no rows"),
-        (b"1 1:1\n1 1:2\n", "not two or more classes .*: 1$"),
-        (b"0.5 1:1\n1.5 1:2\n", r"not two or more classes .*: 0\.5, 1\.5"),
-        (b"0 1:1\n1 9:2\n", "has a feature 9, but there should be 8"),
+        (b"1 1:1\n1 1:2\n", "two or more different values, found: 1$"),
+        (b"0.5 1:1\n1.5 1:2\n", r"two or more different values, found: 0\.5, 1\.5"),
+        (b"0 1:1\n1 9:2\n", "has a feature 9, but there should be only 8"),
     ],
 )
 def test_a_bad_file_is_told_with_its_line(tmp_path: Path, text: bytes, reason: str) -> None:
@@ -63,12 +63,12 @@ def test_a_bad_file_is_told_with_its_line(tmp_path: Path, text: bytes, reason: s
 
 def test_what_would_not_fit_into_memory_is_refused() -> None:
     rows = Rows(np.zeros(10), np.array([0]), np.array([10**9]), np.array([1], np.float32))
-    with pytest.raises(UserError, match="1,000,000,001 features are more than 8 GB"):
+    with pytest.raises(UserError, match="1,000,000,001 features need more than 8 GB"):
         rows.dense(rows.width())
 
 
 def test_a_file_must_be_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"which file\? --set data\.path"):
+    with pytest.raises(UserError, match=r"libsvm needs a file: --set data\.path"):
         LibSVM().load()
     with pytest.raises(UserError, match="cannot be read: No such file"):
         read(tmp_path / "nothing")
@@ -92,7 +92,7 @@ def test_published_facts(dataset: type[Dataset], train, test, train_counts, test
     assert np.bincount(data.y_test).tolist() == test_counts
     assert set(np.unique(data.x_train)) == {0, 1}
     if dataset is Mushrooms:
-        assert (data.x_train.sum(axis=1) == 21).all()  # one of the values of each of its 21 attributes
+        assert (data.x_train.sum(axis=1) == 21).all()  # exactly one value of each of its 21 attributes
 
 
 def test_a_named_set_must_have_its_rows(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def write(folder: Path, part: str, classes: list[int], writers: list[int]) -> No
 def write_all(folder: Path) -> None:
     write_toy(folder)
     write(folder, "train", [*range(10), 0, 1], [300] * 4 + [7] * 8)
-    write(folder, "test", [*range(10)], [9] * 7 + [1] * 3)  # it goes on after MNIST's images
+    write(folder, "test", [*range(10)], [9] * 7 + [1] * 3)  # the file continues after MNIST's images
 
 
 def test_a_quarter_of_each_writer_is_tested_on(tmp_path: Path) -> None:

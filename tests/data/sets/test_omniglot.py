@@ -14,7 +14,7 @@ Image = pytest.importorskip("PIL.Image", reason="pip install 'coterie[images]'")
 
 
 def png(row: int, column: int, side: int = 105) -> bytes:
-    """White paper with a spot of ink."""
+    """Return a PNG of white paper with a spot of ink."""
     paper = np.full((side, side), 255, dtype=np.uint8)
     paper[row : row + 12, column : column + 12] = 0
     out = io.BytesIO()
@@ -47,7 +47,7 @@ def test_characters_are_classes_and_alphabets_groups(tmp_path: Path) -> None:
 
 
 def canonical(x) -> set[bytes]:
-    """Each image by the smallest of its four rotations, so that rotations of one drawing are the same."""
+    """Represent each image by the smallest of its four rotations, so that all rotations of a drawing are equal."""
     return {min(np.rot90(image, k).tobytes() for k in range(4)) for image in x}
 
 
@@ -80,7 +80,7 @@ def test_damage_is_told_with_its_place(tmp_path: Path, spoiled: bytes, reason: s
 
 def test_an_archive_of_something_else_is_told(tmp_path: Path) -> None:
     write(tmp_path, drawings=0)
-    with pytest.raises(UserError, match="has no ALPHABET"):
+    with pytest.raises(UserError, match="has no files ALPHABET"):
         Omniglot(path=str(tmp_path)).load()
 
 

@@ -15,7 +15,7 @@ from coterie.errors import UserError
 from coterie.recipe import Recipe
 from data.sets.published import need
 
-# Fifteen nodes, the last three out of order; node n has the feature n. Once a node cites itself, two edges come twice.
+# Fifteen nodes, the last three out of order. Node n has the feature n. One node cites itself; two edges are duplicates.
 TEST_INDEX = [14, 12, 13]
 CLASS_OF = np.arange(15) % 3
 EDGES = {(0, 1), (1, 2), (0, 14), (3, 12), (12, 13), (4, 11)}
@@ -23,12 +23,12 @@ NEIGHBOURS = {0: [1, 14, 1], 1: [0, 2], 2: [2, 1], 3: [12], 4: [11, 11], 11: [4]
 
 
 def fragment(value: Any) -> bytes:
-    """A pickle without its beginning and end."""
+    """Return a pickle without its start and end."""
     return pickle.dumps(value, 2)[2:-1]
 
 
 def sparse(nodes: list[int], width: int = 500, **changes: Any) -> bytes:
-    """As Python 2 and an old scipy write a csr_matrix."""
+    """Write a csr_matrix as Python 2 and an old scipy do."""
     state = {
         "_shape": (len(nodes), width),
         "data": np.array(nodes, np.float32) + 1,
@@ -114,8 +114,8 @@ def test_a_malicious_file_is_refused_and_runs_nothing(tmp_path: Path, name: str)
         ({"tx": sparse(TEST_INDEX, indptr=np.array([0, 3, 1, 3]))}, "tx is damaged: it is not a sparse matrix"),
         ({"tx": pickle.dumps([1, 2], 2)}, "tx is damaged: it is not a sparse matrix"),
         ({"ally": pickle.dumps(np.eye(3)[[0, 1]], 2)}, "ally is damaged: it is not 12 rows"),
-        ({"ty": pickle.dumps(np.ones((3, 3)), 2)}, "ty is damaged: it is not 3 rows with a one"),
-        ({"ally": pickle.dumps(np.eye(3)[[0, 1] * 6], 2)}, "a class has 1 nodes, fewer than the 3 to train on"),
+        ({"ty": pickle.dumps(np.ones((3, 3)), 2)}, "ty is damaged: it is not 3 rows of one-hot classes"),
+        ({"ally": pickle.dumps(np.eye(3)[[0, 1] * 6], 2)}, "a class has 1 nodes, fewer than the 3 needed for training"),
         ({"index": b"12\n13\n13"}, r"test\.index is damaged: its 3 nodes are not 12 to 14, each once"),
         ({"index": b"12\nx\n13"}, r"test\.index is damaged: it is not a list of nodes"),
         ({"graph": graph({0: [15]})}, r"graph is damaged: a node is outside 0\.\.14"),
@@ -160,5 +160,5 @@ def test_published_facts() -> None:
     assert len(np.unique(edges, axis=1).T) == edges.shape[1]
     assert set(map(tuple, edges.T)) == set(map(tuple, edges[::-1].T))
     assert (edges[0] != edges[1]).all()
-    assert round((y[edges[0]] == y[edges[1]]).mean(), 2) == 0.80  # far less if rows were out of order
+    assert round((y[edges[0]] == y[edges[1]]).mean(), 2) == 0.80  # it would be far lower if rows were out of order
     assert np.count_nonzero(x) == 988_031

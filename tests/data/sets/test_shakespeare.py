@@ -14,7 +14,7 @@ LINES = {"A_BOTTOM": [b"Ay", b"", b"No {!"], "A_SNUG": [b"Roar"]}
 
 
 def write(folder: Path, train=None, test=None, dtype: str = "S") -> Path:
-    """As TFF publishes them: bytes of fixed width, or of any with h5py's own type."""
+    """Write snippets as TFF does: bytes of fixed width, or of any width with h5py's own type."""
     for part, roles in (("train", train or LINES), ("test", test or {"A_BOTTOM": [b"Ay"], "A_SNUG": [b"O"]})):
         with h5py.File(folder / f"shakespeare_{part}.h5", "w") as file:
             for role, snippets in roles.items():
@@ -35,7 +35,7 @@ def test_the_vocabulary() -> None:
     assert len(CHARACTERS) == len(set(CHARACTERS)) == 86
     assert (len(VOCABULARY), PAD, BOS, EOS, OOV) == (90, 0, 1, 2, 89)
     assert "".join(sorted(CHARACTERS)) == CHARACTERS
-    # Of the printable ASCII characters these are not in it.
+    # The printable ASCII characters that are not in the vocabulary.
     assert {chr(code) for code in range(32, 127)} - set(CHARACTERS) == set("+<=>\\^`{|}~")
 
 
@@ -69,7 +69,7 @@ def test_snippets_are_cut_and_shifted(tmp_path: Path, dtype: str) -> None:
 
 
 def test_joined_snippets_run_on(tmp_path: Path) -> None:
-    """The example of FedJAX's documentation: ABCD and E in pieces of three."""
+    """Cut ABCD and E into pieces of three, the example in FedJAX's documentation."""
     write(tmp_path, {"R": [b"ABCD", b"E"], "S": [b"A"]}, {"Q": [b"E"], "R": [b"A", b""]})
     data = Shakespeare(path=str(tmp_path), sequence_length=3, joined=True).load()
     a, b, c, d, e = tokens("ABCDE")
@@ -118,7 +118,7 @@ def test_damage_is_told_with_its_file(tmp_path: Path) -> None:
     for name, value in (("other/R/snippets", [b"a"]), ("examples/R/lines", [b"a"]), ("examples/R/snippets", [1, 2])):
         with h5py.File(path, "w") as file:
             file[name] = value
-        refused("not HDF5 with the bytes examples/<PLAY_ROLE>/snippets")
+        refused("not an HDF5 file with bytes in examples/<PLAY_ROLE>/snippets")
     with h5py.File(path, "w") as file:
         file.create_group("examples")
     refused("it has no snippets")
@@ -150,7 +150,7 @@ def test_published_facts() -> None:
         assert ((x == PAD) == (y == -1)).all()
         inside = y[:, 1:] >= 0
         assert (x[:, 1:][inside] == y[:, :-1][inside]).all()
-        # Where a snippet is in several pieces, each begins with what the one before it should have foretold.
+        # If a snippet has several pieces, each starts with the last target of the piece before it.
         on = x[1:, 0] != BOS
         assert (x[1:, 0][on] == y[:-1, -1][on]).all()
     assert said(data.y_train[0]) == "Yonder comes my master, your brother.<eos>"

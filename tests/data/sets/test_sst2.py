@@ -55,7 +55,7 @@ def test_word_pieces(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     write(tmp_path, "sentence\tlabel\nABB é \t1\nUnfunny xyz abc \t0\n", "sentence\tlabel\na ab a a a a \t0\n")
     data = SST2(path=str(tmp_path), vocabulary=str(tmp_path / "vocab.txt"), max_length=7).load()
-    # Lower case, no accents, the longest piece first; a word with a part that is no piece is [UNK].
+    # Lower case, no accents, the longest piece first; a word with a part that is not in the vocabulary is [UNK].
     expected = ["a ##b ##b e", "un ##fun ##ny [UNK] a", "a a ##b a a"]
     rows = [["[CLS]", *pieces.split(), "[SEP]"] for pieces in expected]
     numbers = [[PIECES.index(piece) for piece in row] + [0] * (7 - len(row)) for row in rows]
@@ -67,7 +67,7 @@ def test_a_vocabulary_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "vocab.txt"
     for text in ("[UNK]\n[PAD]\n[CLS]\n[SEP]\n", "[PAD]\n[UNK]\n[CLS]\n", "a\n"):
         path.write_text(text)
-        with pytest.raises(UserError, match=r"vocab\.txt is no vocab\.txt of BERT: it should begin with \[PAD\]"):
+        with pytest.raises(UserError, match=r"vocab\.txt is not a vocab\.txt of BERT: it must start with \[PAD\]"):
             SST2(path=str(tmp_path), vocabulary=str(path)).load()
     with pytest.raises(UserError, match="nowhere cannot be read: No such file"):
         SST2(path=str(tmp_path), vocabulary=str(tmp_path / "nowhere")).load()
@@ -76,14 +76,14 @@ def test_a_vocabulary_that_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("index\tsentence\n0\tgood\n", "should have the columns sentence and label, but has index, sentence"),
-        ("good \t1\nbad \t0\n", "should have the columns sentence and label, but has good , 1"),
-        ("sentence\tlabel\ngood \t1\nbad \t2\n", "damaged: line 3 is not a sentence, a tab, and 0 or 1"),
+        ("index\tsentence\n0\tgood\n", "must have the columns sentence and label; found: index, sentence"),
+        ("good \t1\nbad \t0\n", "must have the columns sentence and label; found: good , 1"),
+        ("sentence\tlabel\ngood \t1\nbad \t2\n", "damaged: line 3 is not a sentence, a tab, and a label 0 or 1"),
         ("sentence\tlabel\ngood \t1\nso\tso \t0\n", "damaged: line 3 "),
         ("sentence\tlabel\ngood\n", "damaged: line 2 "),
         ("sentence\tlabel\ngood \t1\n\nbad \t0\n", "damaged: line 3 "),
         ("sentence\tlabel\n", "it has no rows"),
-        ("", "should have the columns"),
+        ("", "must have the columns"),
     ],
 )
 def test_a_bad_file_is_told_with_its_line(tmp_path: Path, text: str, reason: str) -> None:

@@ -33,7 +33,7 @@ def test_shapes_and_a_quarter_of_each_client_to_test() -> None:
 
 
 def test_sizes_follow_a_power_law() -> None:
-    """P(more than t times the least) = t^-2: a quarter has twice the least, a hundredth ten times."""
+    """P(more than t times the minimum) = t^-2: a quarter has twice the minimum, a hundredth ten times."""
     found = sizes(Synthetic(clients=20_000, examples=40, features=1, classes=2).load())
     assert found.min() == 20
     assert abs(found.mean() / 40 - 1) < 0.03
@@ -71,7 +71,7 @@ def test_each_client_has_a_linear_model_of_its_own() -> None:
 
 
 def test_alpha_changes_no_label() -> None:
-    """u_k is in the weights of all classes alike."""
+    """u_k is added to the weights of all classes equally."""
     one, other = (Synthetic(alpha=alpha).load() for alpha in (0.0, 10.0))
     assert np.array_equal(one.x_train, other.x_train)
     assert (one.y_train == other.y_train).mean() > 0.999

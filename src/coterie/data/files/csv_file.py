@@ -1,4 +1,4 @@
-"""CSV files, with the line of each row, so that whoever mends one finds the place in an editor."""
+"""CSV files. The line number of each row is kept, so that errors point to the place to fix."""
 
 import csv
 from pathlib import Path
@@ -10,7 +10,7 @@ from coterie.errors import UserError
 
 
 def read_csv(path: Path) -> Table:
-    """Comma-separated, UTF-8, the names of the columns in the first line. Blank lines are skipped."""
+    """Read a comma-separated UTF-8 file with column names in the first line. Blank lines are skipped."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -20,18 +20,18 @@ def read_csv(path: Path) -> Table:
                 if not row:
                     continue
                 if len(row) != len(names):
-                    raise UserError(f"{path} line {reader.line_num}: {len(row)} values for {len(names)} columns")
+                    raise UserError(f"{path} line {reader.line_num} has {len(row)} values for {len(names)} columns")
                 rows.append(row)
                 lines.append(reader.line_num)
     except UnicodeDecodeError:
-        raise UserError(f"{path} is not text in UTF-8; save it as CSV UTF-8") from None
+        raise UserError(f"{path} is not UTF-8 text; save it as CSV UTF-8") from None
     except csv.Error as error:
-        raise UserError(f"{path} line {reader.line_num} is not CSV: {error}") from None
+        raise UserError(f"{path} line {reader.line_num} is not valid CSV: {error}") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     if not rows:
-        raise UserError(f"{path} has no rows below its line of column names")
+        raise UserError(f"{path} has no rows below the line of column names")
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"{path} has more than one column {twice[0]!r}")
+        raise UserError(f"{path} has more than one column {twice[0]!r}; rename or remove one")
     columns = {name: np.array(values) for name, *values in zip(names, *rows, strict=True)}
     return Table(str(path), columns, lambda row: f"{path} line {lines[row]}", is_text=True)

@@ -1,8 +1,8 @@
-"""Downloads: each file from the first of its mirrors that gives the right bytes, and never half a file in the cache.
+"""Downloads of data files. The cache never contains an incomplete file.
 
-What has come so far lies in NAME.partial, where the next attempt goes on, in this process or another; it takes its
-name only when its checksum is right. Without a checksum nothing could tell whether two parts fit, so such a file
-always comes in one piece.
+Each file comes from the first mirror that provides the right bytes. An incomplete download is kept as NAME.partial, and
+the next attempt continues there, in this process or another. The file gets its name when its checksum is right. A file
+without a checksum is always downloaded in one piece, because nothing could tell whether two parts fit together.
 """
 
 import hashlib
@@ -33,21 +33,21 @@ class File(NamedTuple):
     """One file of a data set, as its authors publish it."""
 
     name: str
-    """As the data set asks for it, without the .gz or .xz that may follow."""
+    """Name that the data set looks for, without a .gz or .xz at the end."""
     urls: tuple[str, ...] = ()
-    """Mirrors, in the order of preference; none where it cannot be downloaded."""
+    """Mirrors in order of preference. Empty if the file cannot be downloaded."""
     checksum: str | None = None
-    """Of what the urls give: "md5:..." or "sha256:...", as published."""
+    """Published checksum of the download, "md5:..." or "sha256:..."."""
     member: str | None = None
-    """Where the urls give an archive: its name in there."""
+    """Name of the file inside the archive, if the download is an archive."""
 
 
 class FetchError(Exception):
-    """No mirror gave the file."""
+    """A file could not be downloaded from any mirror."""
 
 
 def fetch(files: Sequence[File], folder: Path) -> None:
-    """Into the folder, each file that can be had; the members of one archive together."""
+    """Download the files into a folder. An archive that holds several of them is downloaded once."""
     downloads: dict[tuple[str, ...], list[File]] = {}
     for file in files:
         downloads.setdefault(file.urls, []).append(file)
@@ -58,10 +58,12 @@ def fetch(files: Sequence[File], folder: Path) -> None:
 
 
 def _fetch(folder: Path, name: str, wanted: Sequence[File]) -> None:
-    urls, checksum, member = wanted[0].urls, wanted[0].checksum, wanted[0].member
+    urls = wanted[0].urls
+    checksum = wanted[0].checksum
+    member = wanted[0].member
     targets = {file.member or name: folder / PurePosixPath(file.member or name).name for file in wanted}
     if all(target.exists() for target in targets.values()):
-        return  # another process was faster
+        return  # another process has downloaded them
     partial = folder / f"{name}.partial"
     _download(urls, checksum, partial)
     if member is None:
@@ -81,7 +83,7 @@ def _unpack(archive: Path, targets: dict[str, Path]) -> None:
         half.write_bytes(content)
         half.replace(target)
     if missing:
-        raise UserError(f"{archive} does not hold {', '.join(missing)}; delete it and try again")
+        raise UserError(f"{archive} does not contain {', '.join(missing)}; delete it and try again")
 
 
 def _download(urls: Sequence[str], checksum: str | None, partial: Path) -> None:
@@ -96,8 +98,8 @@ def _download(urls: Sequence[str], checksum: str | None, partial: Path) -> None:
             except (http.client.HTTPException, OSError) as error:
                 problem = str(getattr(error, "reason", error)) or type(error).__name__
                 if isinstance(error, urllib.error.URLError) or not partial.exists():
-                    break  # nobody there, or not there: the next mirror
-                continue  # cut off: go on from where it was
+                    break  # no server or no such file: try the next mirror
+                continue  # the connection broke: continue where it stopped
             if _is_right(partial, checksum):
                 return
             problem = "wrong checksum"
@@ -109,16 +111,16 @@ def _download(urls: Sequence[str], checksum: str | None, partial: Path) -> None:
 
 
 def _receive(url: str, partial: Path) -> None:
-    """Adds to the partial file what it lacks."""
+    """Download the missing part of a file and append it to `partial`."""
     have = partial.stat().st_size if partial.exists() else 0
-    request = urllib.request.Request(url, headers={"User-Agent": "coterie"})  # noqa: S310 - ours, none from outside
+    request = urllib.request.Request(url, headers={"User-Agent": "coterie"})  # noqa: S310 - not the users' URL
     if have:
         request.add_header("Range", f"bytes={have}-")
     try:
         answer = urllib.request.urlopen(request, timeout=_TIMEOUT)  # noqa: S310
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # all of it is here already, or something else: the checksum tells
+            return  # either the file is complete or it is wrong: the checksum tells
         raise
     with answer, _bar() as bar:
         if answer.status != http.HTTPStatus.PARTIAL_CONTENT:

@@ -1,7 +1,7 @@
 """The IDX format of the MNIST family, plain or compressed.
 
-Two zero bytes, one byte for the element type, one for the number of dimensions, each dimension as a big-endian
-32-bit integer, then the elements. Only unsigned bytes and 32-bit integers are read here.
+A file starts with two zero bytes, one byte for the element type and one for the number of dimensions. Each dimension
+follows as a big-endian 32-bit integer, then the elements. Only unsigned bytes and 32-bit integers are supported here.
 """
 
 from math import prod
@@ -21,23 +21,23 @@ _MEANING = {_UNSIGNED_BYTE: "unsigned byte", _INT32: "32-bit integer"}
 
 
 def read(path: Path, ndim: int) -> Bytes:
-    """The bytes in the file, which must have that many dimensions and not one byte more or less than it declares."""
+    """Read a file of bytes with `ndim` dimensions. Its length must match the declared shape exactly."""
     return _elements(path, ndim, _UNSIGNED_BYTE, np.dtype(np.uint8)).astype(np.uint8, copy=False)
 
 
 def read_integers(path: Path, ndim: int) -> Index:
-    """The same for a file of 32-bit integers."""
+    """Read a file of 32-bit integers with `ndim` dimensions."""
     return _elements(path, ndim, _INT32, np.dtype(">i4")).astype(np.int64)
 
 
 def read_labelled(images: Path, labels: Path, size: tuple[int, int], num_classes: int) -> tuple[Bytes, Bytes]:
-    """Images of that size, and their labels in 0..num_classes-1."""
+    """Read images of the given size and their labels in 0..num_classes-1."""
     x, y = read(images, ndim=3), read(labels, ndim=1)
     if x.shape[1:] != size:
         raise damaged(images, f"its images are {x.shape[1]}x{x.shape[2]}, expected {size[0]}x{size[1]}")
     if len(x) != len(y):
         raise UserError(
-            f"{images} holds {len(x)} images but {labels} holds {len(y)} labels; delete both and get them again"
+            f"{images} has {len(x)} images but {labels} has {len(y)} labels; delete both and get new copies"
         )
     if len(bad := np.flatnonzero(y >= num_classes)):
         raise damaged(labels, f"label {y[bad[0]]} at row {bad[0]} is outside 0..{num_classes - 1}")
@@ -58,5 +58,5 @@ def _elements(path: Path, ndim: int, kind: int, dtype: "np.dtype[np.generic]") -
     shape = tuple(np.frombuffer(inside, ">u4", count=ndim, offset=4).tolist())
     declared = prod(shape) * dtype.itemsize
     if len(inside) - start != declared:
-        raise damaged(path, f"it declares {declared} bytes for shape {shape} but holds {len(inside) - start}")
+        raise damaged(path, f"it declares {declared} bytes for shape {shape} but contains {len(inside) - start}")
     return np.frombuffer(inside, dtype, offset=start).reshape(shape)

@@ -1,4 +1,4 @@
-"""Images as arrays: (H, W) if grey, (3, H, W) if not, in 0..1."""
+"""Images as arrays with values in 0..1: (H, W) for greyscale, (3, H, W) for colour."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,11 @@ _GREY, _COLOUR = ("1", "L", "LA"), ("P", "RGB", "RGBA", "CMYK", "YCbCr")
 
 
 def read_image(client: str, path: Path, size: tuple[int, int] | None, grey: bool) -> NDArray[np.float32]:
+    """Read an image file. Errors name the client and the file."""
     try:
         from PIL import Image
     except ImportError:
-        raise UserError(f"to read {path}, Coterie needs Pillow: pip install 'coterie[images]'") from None
+        raise UserError(f"reading {path} needs Pillow: pip install 'coterie[images]'") from None
     try:
         with Image.open(path) as image:
             return pixels(image, size, grey)
@@ -30,9 +31,9 @@ def read_image(client: str, path: Path, size: tuple[int, int] | None, grey: bool
 
 
 def pixels(image: "Image", size: tuple[int, int] | None = None, grey: bool = False) -> NDArray[np.float32]:
-    """Of a Pillow image."""
+    """Convert a Pillow image to an array. `size` is (height, width)."""
     if image.mode not in _GREY + _COLOUR:
-        raise UserError(f"pixels of kind {image.mode!r}; save it with 8 bits a channel")
+        raise UserError(f"pixel format {image.mode!r} is not supported; save the image with 8 bits per channel")
     flat: Any = image.convert("L" if grey or image.mode in _GREY else "RGB")
     if size is not None:
         flat = flat.resize(size[::-1])

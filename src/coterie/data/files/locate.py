@@ -1,6 +1,8 @@
-"""Where a data set's files are: the `path` setting, or else $COTERIE_DATA/<name>, the user's cache, the network.
+"""Search for the files of a data set.
 
-What lies in the user's own folders is taken as it is; only downloads are compared with the published checksums.
+If the setting `path` is given, only that folder is searched. Otherwise the files are looked for in $COTERIE_DATA/<name>
+and in the user's cache, and then downloaded. Files in the user's folders are used as they are. Only downloads are
+compared with the published checksums.
 """
 
 import os
@@ -16,9 +18,9 @@ _SUFFIXES = ("", ".gz", ".xz")
 
 
 def locate(name: str, files: Sequence[File], home_page: str, path: str | None, instead: str = "") -> list[Path]:
-    """The files, each plain or with .gz or .xz, from the first folder that has them all.
+    """Return the paths of the files in the first folder that has all of them. Download them if necessary.
 
-    `instead` is a setting that makes do with fewer.
+    Each file may be plain, .gz or .xz. `instead` is a setting that needs fewer files; the error suggests it.
     """
     if found := find(name, files, path):
         return found
@@ -29,7 +31,7 @@ def locate(name: str, files: Sequence[File], home_page: str, path: str | None, i
         try:
             _download(files, cache)
         except FetchError as error:
-            problem = f"; downloading failed: {error}"
+            problem = f"; the download failed: {error}"
         else:
             return [_there(cache / file.name) or cache / file.name for file in files]
 
@@ -38,14 +40,14 @@ def locate(name: str, files: Sequence[File], home_page: str, path: str | None, i
     raise UserError(
         f"{name}: missing {', '.join(missing)} (plain, .gz or .xz); "
         f"looked in {', '.join(map(str, folders))}{problem}.\n"
-        f"Get them from {home_page} and put them in {fullest}, "
-        f"or set COTERIE_DATA to the folder that holds {name}/, or --set data.path=DIR"
-        + (f"; or make do with a part: --set {instead}" if instead else "")
+        f"Download them from {home_page} and put them in {fullest}, "
+        f"set COTERIE_DATA to the folder that contains {name}/, or use --set data.path=DIR"
+        + (f". To use only a part of the data: --set {instead}" if instead else "")
     )
 
 
 def find(name: str, files: Sequence[File], path: str | None) -> list[Path] | None:
-    """The same without the network, or nothing."""
+    """Return the paths of the files without downloading, or None if no folder has all of them."""
     for folder in look_in(name, path):
         present = [there for file in files if (there := _there(folder / file.name))]
         if len(present) == len(files):
@@ -54,7 +56,7 @@ def find(name: str, files: Sequence[File], path: str | None) -> list[Path] | Non
 
 
 def look_in(name: str, path: str | None) -> list[Path]:
-    """The folders that may hold the data set, the best first."""
+    """Return the folders to search for the data set, in order of preference."""
     if path is not None:
         return [Path(path).expanduser()]
     shared = os.environ.get("COTERIE_DATA")

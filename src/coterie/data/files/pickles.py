@@ -1,7 +1,7 @@
-"""Pickles that others have made, read without running anything that they ask for.
+"""Safe reading of pickle files from others, without running their code.
 
-A pickle is a program: it names functions and calls them. The few that rebuild numpy arrays are allowed, by the names
-they have had over the years; whatever else a file names is refused.
+A pickle is a program: it names functions and calls them. Only the functions that rebuild NumPy arrays are allowed,
+under all the names they have had over the years. A file that names anything else is refused.
 """
 
 import codecs
@@ -18,7 +18,7 @@ from coterie.errors import UserError
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """What stands in a pickle of protocol 2 for bytes; other codecs could unpack to any size."""
+    """Encode bytes as pickles of protocol 2 store them. Other codecs are refused: they could unpack to any size."""
     if encoding not in ("latin1", "latin-1"):
         raise pickle.UnpicklingError(f"encoding {encoding!r}")
     return codecs.encode(text, "latin1")
@@ -37,24 +37,24 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 
 
 def load(path: Path, more: Mapping[tuple[str, str], Any] | None = None) -> Any:
-    """What the file holds; `more` are the classes that its format needs besides, by module and name."""
+    """Load a pickle file. `more` lists further classes that its format needs, by module and name."""
     try:
         return _Restricted(io.BytesIO(content(path)), path, more or {}).load()
     except UserError:
         raise
-    except Exception as error:  # damaged pickles raise nearly anything
+    except Exception as error:  # damaged pickles raise almost any exception
         raise damaged(path, f"it is not a pickle of arrays ({error})") from error
 
 
 class _Restricted(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, path: Path, more: Mapping[tuple[str, str], Any]) -> None:
-        super().__init__(file, encoding="latin1")  # the pickles of Python 2 keep bytes in their strings
+        super().__init__(file, encoding="latin1")  # pickles from Python 2 store bytes as strings
         self._path, self._allowed = path, {**_ALLOWED, **more}
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in self._allowed:
             return self._allowed[module, name]
         raise UserError(
-            f"{self._path} is refused: it asks for {module}.{name}, which has no place in a file of arrays; "
-            "do not open it with anything else"
+            f"{self._path} is refused: it asks for {module}.{name}, which a file of arrays does not need; "
+            "it may run harmful code, so do not open it with other programs"
         )

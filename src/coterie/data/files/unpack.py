@@ -1,7 +1,7 @@
-"""What is inside a compressed file or an archive, with no trust in what it says about itself.
+"""Safe reading of compressed files and archives.
 
-Nothing is ever written under a name that an archive chose: `members` hands out bytes, and the caller says where
-they go. An archive that holds a link, or a name that leads out of its folder, is refused as a whole.
+Nothing is written under a name chosen by an archive: `members` returns bytes, and the caller decides where they go. An
+archive is refused as a whole if it contains a link, or a name that points outside its folder.
 """
 
 import gzip
@@ -19,11 +19,12 @@ from coterie.errors import UserError
 
 
 class Limits(NamedTuple):
-    """More than any data set here has; a file that unpacks to more is not what it seems."""
+    """Limits on unpacked data. They are larger than any data set here needs, so larger files are refused."""
 
     size: int = 8 << 30
-    """Bytes, of all members together."""
+    """Number of bytes of all members together."""
     files: int = 200_000
+    """Number of members of an archive."""
 
 
 USUAL = Limits()
@@ -33,11 +34,11 @@ _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 
 
 def content(path: Path, limits: Limits = USUAL) -> bytes:
-    """The bytes of a file: plain, or unpacked where it is gzip or xz."""
+    """Return the bytes of a file, unpacked if it is gzip or xz."""
     kind = ""
     try:
         with path.open("rb") as file:
-            # By content, not by name: browsers unzip some downloads without renaming them.
+            # Decide by content, not by name: browsers unzip some downloads without renaming them.
             magic = file.read(len(_XZ))
             kind = "gzip" if magic.startswith(_GZIP) else "xz" if magic == _XZ else ""
             file.seek(0)
@@ -50,19 +51,19 @@ def content(path: Path, limits: Limits = USUAL) -> bytes:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     if inside is None:
-        raise UserError(f"{path} holds more than {limits.size:,} bytes; it is refused")
+        raise UserError(f"{path} is refused: it contains more than {limits.size:,} bytes")
     return inside
 
 
 def members(archive: Path, wanted: Callable[[str], object], limits: Limits = USUAL) -> Iterator[tuple[str, bytes]]:
-    """The name and the bytes of each file with a wanted name in a zip, or a tar that is plain, gzip or xz."""
+    """Iterate over the names and bytes of the wanted files in a zip file, or in a tar file (plain, gzip or xz)."""
     try:
         entries = _of_zip(archive) if zipfile.is_zipfile(archive) else _of_tar(archive)
         total = 0
         for count, (name, size, problem, stream) in enumerate(entries, 1):
             total += size
             if count > limits.files or total > limits.size:
-                problem = f"it holds more than {limits.files:,} files or {limits.size:,} bytes"
+                problem = f"it contains more than {limits.files:,} files or {limits.size:,} bytes"
             if problem := problem or _leads_out(name):
                 raise UserError(f"{archive} is refused: {problem}")
             if stream is not None and wanted(name):
@@ -74,7 +75,8 @@ def members(archive: Path, wanted: Callable[[str], object], limits: Limits = USU
 
 
 def damaged(path: Path, reason: str) -> UserError:
-    return UserError(f"{path} is damaged: {reason}; delete it and get it again")
+    """Return the error for a damaged file. It tells the user to replace the file."""
+    return UserError(f"{path} is damaged: {reason}; delete it and get a new copy")
 
 
 def _unpacked(file: BufferedReader, kind: str) -> BufferedIOBase:
@@ -82,7 +84,10 @@ def _unpacked(file: BufferedReader, kind: str) -> BufferedIOBase:
 
 
 def _all(stream: BufferedIOBase, limit: int) -> bytes | None:
-    """Piece by piece: a single read with a limit would allocate all of it first."""
+    """Read a whole stream, or return None if it is longer than `limit`.
+
+    It reads piece by piece, because a single read with a limit would allocate all of the limit first.
+    """
     pieces, total = [], 0
     while piece := stream.read(_PIECE):
         pieces.append(piece)
@@ -92,7 +97,7 @@ def _all(stream: BufferedIOBase, limit: int) -> bytes | None:
 
 
 _Entry = tuple[str, int, str | None, IO[bytes] | None]
-"""Name, size, why it is refused, and its bytes unless it is a folder."""
+"""Name, size, reason to refuse it (or None), and a stream of its bytes (None for folders)."""
 
 
 def _of_zip(archive: Path) -> Iterator[_Entry]:
@@ -123,5 +128,5 @@ def _of_tar(archive: Path) -> Iterator[_Entry]:
 def _leads_out(name: str) -> str | None:
     windows = PureWindowsPath(name)
     if PurePosixPath(name).is_absolute() or windows.drive or windows.root or ".." in windows.parts:
-        return f"{name!r} leads out of its folder"
+        return f"{name!r} points outside its folder"
     return None

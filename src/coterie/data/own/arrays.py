@@ -18,12 +18,13 @@ _ALIASES = {"x": "x_train", "y": "y_train", "x_val": "x_validation", "y_val": "y
 
 
 def from_arrays(clients: Mapping[str, Sequence[ArrayLike]], **choices: Any) -> Federation:
+    """Build a federation; see `Federation.from_arrays`."""
     if not isinstance(clients, Mapping):
-        raise UserError(f"expected {{client: (x, y), ...}}, a dict of arrays by client, not {type(clients).__name__}")
+        raise UserError(f"expected a dict of arrays by client, {{client: (x, y), ...}}, not {type(clients).__name__}")
     parts: dict[str, Parts] = {}
     for client, arrays in clients.items():
         if str(client) in parts:
-            raise UserError(f"two clients are called {str(client)!r}")
+            raise UserError(f"two clients are called {str(client)!r}; names must be different, also as text")
         parts[str(client)] = _parts(str(client), arrays)
     return pool(parts, **choices)
 
@@ -31,8 +32,8 @@ def from_arrays(clients: Mapping[str, Sequence[ArrayLike]], **choices: Any) -> F
 def _parts(client: str, arrays: Sequence[ArrayLike]) -> Parts:
     if not isinstance(arrays, Sequence) or len(arrays) not in (2, 4, 6):
         raise UserError(
-            f"client {client!r}: expected two arrays (x, y), four arrays (x_train, y_train, x_test, y_test) or six "
-            "(and x_val, y_val)"
+            f"client {client!r}: expected two arrays (x, y), four arrays (x_train, y_train, x_test, y_test), or "
+            "six arrays (these four, x_val and y_val)"
         )
     if len(arrays) == 2:
         return {"train": Part(arrays[0], arrays[1], "x", "y")}
@@ -41,7 +42,7 @@ def _parts(client: str, arrays: Sequence[ArrayLike]) -> Parts:
 
 
 def read_npz(client: str, path: Path) -> Parts:
-    """Arrays x and y, or x_train, y_train and the like; never pickled objects, which could run code."""
+    """Read arrays x and y, or x_train, y_train and so on. Pickled objects are refused, because they could run code."""
     arrays: dict[str, Any] = {}
     names: dict[str, str] = {}
     for name, values in _load(client, path).items():
@@ -49,13 +50,13 @@ def read_npz(client: str, path: Path) -> Parts:
         names[_ALIASES.get(name, name)] = f"{path}, {name}"
     if {"x_train", "y_train"} - set(arrays):
         raise UserError(
-            f"client {client!r}: {path} needs arrays x and y, or x_train and y_train; it has: {_listed(names)}"
+            f"client {client!r}: {path} needs arrays x and y, or x_train and y_train; found: {_listed(names)}"
         )
     parts = {}
     for split in SPLITS:
         x, y = f"x_{split}", f"y_{split}"
         if (x in arrays) != (y in arrays):
-            raise UserError(f"client {client!r}: {path} has only one of {x} and {y}")
+            raise UserError(f"client {client!r}: {path} has only one of {x} and {y}; add the other")
         if x in arrays:
             parts[split] = Part(arrays[x], arrays[y], names[x], names[y])
     return parts
@@ -63,13 +64,15 @@ def read_npz(client: str, path: Path) -> Parts:
 
 def _load(client: str, path: Path) -> dict[str, Any]:
     if not path.is_file() or not zipfile.is_zipfile(path):
-        raise UserError(f"client {client!r}: {path} is not an npz file, or only a part of one")
+        raise UserError(f"client {client!r}: {path} is not an npz file, or is incomplete")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
             return dict(content)
     except (ValueError, OSError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         if "allow_pickle" in str(error):
-            raise UserError(f"client {client!r}: {path} holds Python objects, not plain arrays; save numbers") from None
+            raise UserError(
+                f"client {client!r}: {path} holds Python objects, not plain arrays; save it with numbers only"
+            ) from None
         raise UserError(f"client {client!r}: {path} is damaged: {error}") from None
 
 

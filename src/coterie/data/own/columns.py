@@ -1,4 +1,4 @@
-"""From a table's columns to its clients: who, which class, which split, and a matrix of features."""
+"""Clients from the columns of a table: client, label, split and features."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,32 +14,35 @@ from coterie.registry import nearest
 Column = NDArray[Any]
 _NO_NUMBER = {"", "na", "n/a", "nan", "none", "null"}
 _NO_NAME = {"", "nan"}
-"""Less than above: there may be a class that is called none."""
+"""Fewer entries than `_NO_NUMBER`, because a class may be called none."""
 
 
 @dataclass(frozen=True)
 class Table:
+    """A table with named columns."""
+
     name: str
     columns: Mapping[str, Column]
     place: Callable[[int], str]
-    """Where a row is, in words."""
+    """Describes the position of a row, for error messages."""
     is_text: bool = False
-    """Numbers are still spelled out, as in a CSV file."""
+    """Whether numbers are still text, as in a CSV file."""
 
     def column(self, name: str) -> Column:
+        """Return a column. Raise a UserError that lists the columns if there is none of that name."""
         if name not in self.columns:
             there = ", ".join([*self.columns][:20]) + (", ..." if len(self.columns) > 20 else "")
-            raise UserError(f"{self.name} has no column {name!r}{nearest(name, self.columns)}; it has: {there}")
+            raise UserError(f"{self.name} has no column {name!r}{nearest(name, self.columns)}; available: {there}")
         return self.columns[name]
 
     def words(self, name: str) -> Column:
-        """The column without the blanks around its words, if it is text."""
+        """Return a column. If it is text, strip the blanks around each value."""
         column = self.column(name)
         return np.strings.strip(column) if column.dtype.kind == "U" else column
 
 
 def joined(tables: Sequence[Table], columns: Collection[str]) -> Table:
-    """One below the other, those columns of them."""
+    """Join the given columns of several tables, one table below the other."""
     starts = np.cumsum([0, *(len(table.column(next(iter(columns)))) for table in tables)])
 
     def place(row: int) -> str:
@@ -51,16 +54,16 @@ def joined(tables: Sequence[Table], columns: Collection[str]) -> Table:
 
 
 def names_of(table: Table, name: str) -> Column:
-    """The clients, as text."""
+    """Return the client of each row, as text."""
     column = table.words(name)
     _no_gaps(table, name, column, _NO_NAME)
     if column.dtype.kind == "f" and (column == np.round(column)).all():
-        column = column.astype(np.int64)  # what pandas makes of whole numbers beside a gap that has been filled since
+        column = column.astype(np.int64)  # pandas turns whole numbers into floats if a value was once missing
     return column.astype(str)
 
 
 def labels_of(table: Table, name: str, who: Column) -> Column:
-    """The classes: spelled-out numbers only if all of them are numbers."""
+    """Return the label of each row. Text becomes numbers only if every label is a number."""
     column = table.words(name)
     _no_gaps(table, name, column, _NO_NAME, who)
     if table.is_text:
@@ -74,35 +77,39 @@ def labels_of(table: Table, name: str, who: Column) -> Column:
 
 
 def splits_of(table: Table, name: str) -> Column:
-    """Where each row belongs."""
+    """Return the split of each row: train, test or validation."""
     column = np.strings.lower(table.words(name).astype(str))
     column = np.where(column == "val", "validation", column)
     bad = np.flatnonzero(~np.isin(column, SPLITS))
     if len(bad):
-        raise UserError(f"{table.place(bad[0])}: column {name!r} must say train, test or validation")
+        raise UserError(f"{table.place(bad[0])}: column {name!r} must be train, test or validation")
     return column
 
 
 def features_of(table: Table, chosen: Sequence[str] | None, others: Collection[str | None]) -> list[str]:
-    """The columns chosen, or all that have no other meaning."""
+    """Return the chosen feature columns. By default, these are all columns that are not in `others`."""
     names = [name for name in table.columns if name not in others] if chosen is None else list(chosen)
     if not names:
-        raise UserError(f"{table.name} has no column of features")
+        raise UserError(f"{table.name} has no feature columns")
     if unnamed := [name for name in names if chosen is None and (not name or name.startswith("__index_level_"))]:
-        # What pandas writes of its row numbers: learnt from sorted rows, it would tell the class.
-        raise UserError(f"{table.name} has a column {unnamed[0]!r} of row numbers; drop it, or name `features`")
+        # pandas writes its row numbers like this. If rows are sorted by class, a model could read the class from them.
+        raise UserError(
+            f"{table.name} has a column {unnamed[0]!r} of row numbers; remove it or name the columns in `features`"
+        )
     if overlap := [name for name in names if name in others]:
-        raise UserError(f"column {overlap[0]!r} cannot be a feature too")
+        raise UserError(
+            f"column {overlap[0]!r} is the client, label or split and cannot be a feature; remove it from `features`"
+        )
     return names
 
 
 def matrix(table: Table, names: Sequence[str], who: Column) -> NDArray[Any]:
-    """(N rows, M features) of numbers."""
+    """Return the features as a numeric matrix of N rows and M columns."""
     return np.column_stack([_numbers(table, name, who) for name in names])
 
 
 def deal(who: Column, x: NDArray[Any], y: Column, table: Table, splits: Column | None) -> dict[str, Parts]:
-    """To each client its rows, in the table's order; clients in the order of their names."""
+    """Give each client its rows, in the order of the table. Clients are sorted by name."""
     names, owner = np.unique(who, return_inverse=True)
     rows = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
 
@@ -121,15 +128,15 @@ def deal(who: Column, x: NDArray[Any], y: Column, table: Table, splits: Column |
 def _numbers(table: Table, name: str, who: Column) -> Column:
     column = table.column(name)
     if column.dtype.kind not in "fiubUO" or column.ndim != 1:
-        raise UserError(f"{table.name}: column {name!r} holds {column.dtype}, not numbers; leave it out of `features`")
+        raise UserError(f"{table.name}: column {name!r} holds {column.dtype}, not numbers; omit it from `features`")
     try:
         numbers = column if column.dtype.kind == "f" else column.astype(np.float64)
     except (TypeError, ValueError):
         _no_gaps(table, name, table.words(name), _NO_NUMBER, who)
         bad = next(row for row, value in enumerate(column) if not _is_number(value))
         raise UserError(
-            f"client {str(who[bad])!r}: {table.place(bad)}: column {name!r} is not a number; encode it, or name the "
-            "columns to use as `features`"
+            f"client {str(who[bad])!r}: {table.place(bad)}: column {name!r} is not a number; encode it, or list "
+            "the columns to use in `features`"
         ) from None
     _no_gaps(table, name, numbers, _NO_NUMBER, who)
     return numbers
@@ -146,11 +153,11 @@ def _no_gaps(table: Table, name: str, column: Column, gaps: Collection[str], who
         return
     if len(bad):
         client = "" if who is None else f"client {str(who[bad[0]])!r}: "
-        raise UserError(f"{client}{table.place(bad[0])}: column {name!r} has no value; fill it in or drop the row")
+        raise UserError(f"{client}{table.place(bad[0])}: column {name!r} has no value; fill it in or remove the row")
 
 
 def _is_gap(value: Any, gaps: Collection[str]) -> bool:
-    # pandas has its own NA, which answers no question with yes or no.
+    # pandas.NA cannot be compared: it is neither true nor false.
     return value is None or type(value).__name__ in ("NAType", "NaTType") or str(value).lower() in gaps
 
 

@@ -1,4 +1,4 @@
-"""Clients from a Hugging Face dataset, known here only by what it can do: give a column by its name."""
+"""Clients from a Hugging Face dataset. Only its interface is used: columns by name."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,9 +16,10 @@ from coterie.errors import UserError
 def from_datasets(
     dataset: Any, *, client: str, label: str, features: str | Sequence[str], **choices: Any
 ) -> Federation:
+    """Build a federation; see `Federation.from_datasets`."""
     given = dataset if isinstance(dataset, Mapping) else {"train": dataset}
     if not given or set(given) - set(SPLITS):
-        raise UserError(f"the dataset has splits {sorted(given)}; name them train, test and validation")
+        raise UserError(f"the dataset has splits {sorted(given)}; rename them to train, test and validation")
     columns = [client, label, *([features] if isinstance(features, str) else features)]
     table = joined([_table(split, part, columns) for split, part in given.items()], columns)
     who = names_of(table, client)
@@ -37,7 +38,7 @@ def _table(split: str, dataset: Any, columns: Sequence[str]) -> Table:
 
 
 def _objects(values: Any) -> Column:
-    """An array with an object for each row, whatever the rows are."""
+    """Return an array with one object for each row, whatever the type of the rows."""
     column = np.empty(len(values), dtype=object)
     for row, value in enumerate(values):
         column[row] = value
@@ -48,10 +49,10 @@ def _stacked(table: Table, name: str, who: Column) -> Column:
     arrays = [pixels(value) if hasattr(value, "convert") else np.asarray(value) for value in table.column(name)]
     for row, array in enumerate(arrays):
         if array.dtype.kind not in "fiub" or array.ndim == 0:
-            raise UserError(f"client {str(who[row])!r}: {table.place(row)}: column {name!r} is no array of numbers")
+            raise UserError(f"client {str(who[row])!r}: {table.place(row)}: column {name!r} is not an array of numbers")
         if array.shape != arrays[0].shape:
             raise UserError(
                 f"client {str(who[row])!r}: {table.place(row)}: column {name!r} has shape {array.shape}, "
-                f"the first row {arrays[0].shape}"
+                f"but the first row has shape {arrays[0].shape}; all rows must have the same shape"
             )
     return np.stack(arrays)

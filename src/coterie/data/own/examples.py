@@ -1,4 +1,4 @@
-"""A federation that was brought, as a data set that a recipe can name: its clients become natural groups."""
+"""Data sets made from a user's own federation, so that a recipe can use it. Clients become natural groups."""
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from coterie.data.federation import Federation
 
 
 def examples(federation: Federation) -> Examples:
+    """Return the federation as a data set, with one natural group for each client."""
     rows = {split: ragged.values for split, ragged in federation.splits.items()}
     owners = {
         split: np.repeat(np.arange(len(federation.ids)), ragged.lengths())

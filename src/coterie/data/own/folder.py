@@ -1,9 +1,9 @@
-"""Clients from a folder that has a file or a folder for each of them.
+"""Clients from a folder that contains a file or a folder for each client.
 
 anna.npz                 or anna/data.npz         arrays x and y, or x_train, y_train, ...
-anna.csv                 or anna/data.csv         a table; .parquet likewise
-anna/cat/1.png                                    images by class; .jpg likewise
-anna/train/cat/1.png     anna/test/cat/2.png      the same, already split
+anna.csv                 or anna/data.csv         a table (or .parquet)
+anna/cat/1.png                                    images sorted by class (or .jpg)
+anna/train/cat/1.png     anna/test/cat/2.png      images sorted by split, then by class
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,13 @@ def from_folder(
     grey: bool,
     **choices: Any,
 ) -> Federation:
+    """Build a federation; see `Federation.from_folder`."""
     sources = _sources(Path(folder).expanduser())
     kinds = {"images" if source.is_dir() else source.suffix.lower() for source in sources.values()}
     if len(kinds) > 1:
-        raise UserError(f"{folder}: some clients have {' and others '.join(sorted(kinds))}; make them all of one kind")
+        raise UserError(
+            f"{folder}: some clients have {' and others '.join(sorted(kinds))}; use the same format for all clients"
+        )
     if kinds == {"images"}:
         return pool({client: _images(client, path, size, grey) for client, path in sources.items()}, **choices)
     if kinds == {".npz"}:
@@ -46,25 +49,27 @@ def from_folder(
 
 
 def _sources(folder: Path) -> dict[str, Path]:
-    """For each client its file, or its folder of images."""
+    """Find the file or the image folder of each client."""
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}")
+        raise UserError(f"folder {folder} does not exist")
     sources: dict[str, Path] = {}
     for entry in _visible(folder):
         if entry.is_dir() or entry.suffix.lower() in _FILES:
             client = entry.name if entry.is_dir() else entry.stem
             if client in sources:
-                raise UserError(f"client {client!r} comes twice: as {sources[client].name} and as {entry.name}")
+                raise UserError(
+                    f"client {client!r} appears twice, as {sources[client].name} and {entry.name}; remove one"
+                )
             sources[client] = _inside(client, entry) if entry.is_dir() else entry
     if not sources:
-        raise UserError(f"{folder} has no clients: neither folders nor files that end in {', '.join(_FILES)}")
+        raise UserError(f"{folder} has no clients; it needs a folder or a file ({', '.join(_FILES)}) for each")
     return sources
 
 
 def _inside(client: str, folder: Path) -> Path:
     files = [entry for entry in _visible(folder) if entry.suffix.lower() in _FILES and entry.is_file()]
     if len(files) > 1:
-        raise UserError(f"client {client!r}: {folder} has {len(files)} files of data; leave one")
+        raise UserError(f"client {client!r}: {folder} has {len(files)} data files; keep only one")
     return files[0] if files else folder
 
 
@@ -73,13 +78,16 @@ def _images(client: str, folder: Path, size: tuple[int, int] | None, grey: bool)
     if not any(entry.is_dir() for entry in _visible(train)):
         return {"train": _by_class(client, folder, size, grey)}
     if other := [entry.name for entry in _visible(folder) if entry.is_dir() and entry.name not in SPLITS]:
-        raise UserError(f"client {client!r}: {folder / other[0]} is beside train; put it inside")
+        raise UserError(
+            f"client {client!r}: {folder / other[0]} is next to train; move it inside, "
+            "or rename it to test or validation"
+        )
     return {split: _by_class(client, folder / split, size, grey) for split in SPLITS if (folder / split).is_dir()}
 
 
 def _by_class(client: str, folder: Path, size: tuple[int, int] | None, grey: bool) -> Part:
     if stray := [entry for entry in _visible(folder) if entry.suffix.lower() in IMAGES and entry.is_file()]:
-        raise UserError(f"client {client!r}: {stray[0]} is in no folder of a class")
+        raise UserError(f"client {client!r}: {stray[0]} is not in a class folder; move it into the folder of its class")
     files = [
         file
         for kind in _visible(folder)
@@ -92,8 +100,8 @@ def _by_class(client: str, folder: Path, size: tuple[int, int] | None, grey: boo
     for file, image in zip(files, images, strict=True):
         if image.shape != images[0].shape:
             raise UserError(
-                f"client {client!r}: {file} has shape {image.shape}, {files[0].name} {images[0].shape}; "
-                "choose a `size` for all, or `grey` if some have colours"
+                f"client {client!r}: {file} has shape {image.shape}, but {files[0].name} has shape {images[0].shape}; "
+                "set `size` to resize all images, or `grey` if only some have colours"
             )
     kinds = np.array([file.parent.name for file in files])
     return Part(np.stack(images), kinds, str(folder), str(folder), lambda row: str(files[row]))
@@ -102,14 +110,15 @@ def _by_class(client: str, folder: Path, size: tuple[int, int] | None, grey: boo
 def _tables(
     sources: dict[str, Path], label: str, split: str | None, features: Sequence[str] | None
 ) -> dict[str, Parts]:
-    """All of them read as one, so that a label is a number for everybody or for nobody."""
+    """Read all tables as one, so that labels are numbers for all clients or text for all clients."""
     tables = [read(path) for path in sources.values()]
     others = {label, split} - {None}
     names = features_of(tables[0], features, others)
     for table in tables:
         if extra := [name for name in table.columns if features is None and name not in {*names, *others}]:
             raise UserError(
-                f"{table.name} has a column {extra[0]!r}, {tables[0].name} has not; mend it, or name `features`"
+                f"{table.name} has a column {extra[0]!r}, which {tables[0].name} does not have; "
+                "remove it, or list the columns to use in `features`"
             )
     whole = joined(tables, [label, *names, *([split] if split else [])])
     who = np.repeat(list(sources), [len(table.column(label)) for table in tables])

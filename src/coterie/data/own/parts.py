@@ -1,4 +1,4 @@
-"""A client's examples as they were brought, checked here so that every complaint names the client and the row."""
+"""Checks of a client's own examples. Every error names the client and the row."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,28 +14,32 @@ SPLITS = ("train", "test", "validation")
 
 @dataclass(frozen=True)
 class Part:
-    """The examples of one split, under the names that their owner knows."""
+    """The examples of one split, with the names under which the user knows them."""
 
     x: ArrayLike
     y: ArrayLike
     x_name: str
     y_name: str
     place: Callable[[int], str] | None = None
-    """Where an example was read: a line of a file, an image. Unless given, it is a row of the arrays."""
+    """Describes where an example was read, such as a line of a file or an image. By default, a row of the arrays."""
 
     def where(self, name: str, row: int) -> str:
+        """Describe the position of a row, for error messages."""
         return f"{name} row {row}" if self.place is None else self.place(row)
 
 
 Parts = Mapping[str, Part]
-"""By split: "train", and those of the others that are given rather than taken from it."""
+"""Examples by split: "train", and any other split that the user provides."""
 
 
 class Checked(NamedTuple):
+    """Checked examples of one split."""
+
     x: NDArray[Any]
     y: NDArray[Any]
 
     def take(self, rows: NDArray[Any]) -> "Checked":
+        """Return the examples in the given rows."""
         return Checked(self.x[rows], self.y[rows])
 
 
@@ -45,21 +49,30 @@ NOTHING = Checked(np.empty((0, 1), dtype=np.float32), np.empty(0, dtype=np.int64
 def check(
     client: str, split: str, part: Part, own: NDArray[Any] | None, shape: tuple[int, ...] | None, tokens: bool
 ) -> Checked:
-    """The part as arrays: rows of that shape, if one is known, with labels of the client's own set, or with numbers."""
+    """Check the examples of one split and return them as arrays.
+
+    `own` is the client's label set, or None for regression. `shape` is the shape every row must have, if it is known.
+    """
     x, y = _inputs(client, part, tokens), numbers(client, part) if own is None else labels(client, part)
     if len(x) != len(y):
-        raise UserError(f"client {client!r}: {len(x)} rows in {part.x_name} but {len(y)} labels in {part.y_name}")
+        raise UserError(
+            f"client {client!r}: {len(x)} rows in {part.x_name} but {len(y)} labels in {part.y_name}; "
+            "give one label for each row"
+        )
     if split == "train" and not len(y):
-        raise UserError(f"client {client!r} has no training example; give it some or leave it out")
+        raise UserError(f"client {client!r} has no training examples; add some or remove the client")
     if shape is not None and len(x) and x.shape[1:] != shape:
-        raise UserError(f"client {client!r}: {part.x_name} rows have shape {x.shape[1:]}, others {shape}")
+        raise UserError(
+            f"client {client!r}: {part.x_name} rows have shape {x.shape[1:]}, but earlier rows have shape {shape}; "
+            "all rows must have the same shape"
+        )
     if own is None:
         return Checked(x, y)
     bad = np.flatnonzero(~np.isin(y, own))
     if len(bad):
         raise UserError(
-            f"client {client!r}: {part.where(part.y_name, bad[0])} has a label outside the client's set of classes; "
-            "drop the row, or declare all of them in `classes` (from Python)"
+            f"client {client!r}: {part.where(part.y_name, bad[0])} has a label outside the client's label set; "
+            "remove the row, or list all of the client's classes in `classes` (only in Python)"
         )
     return Checked(x, y)
 
@@ -69,50 +82,53 @@ def _inputs(client: str, part: Part, tokens: bool) -> NDArray[Any]:
     if x.shape[:1] == (0,):
         return NOTHING.x
     if x.ndim < 2:
-        raise UserError(f"client {client!r}: {part.x_name} must be rows of features, got shape {x.shape}")
+        raise UserError(
+            f"client {client!r}: {part.x_name} must have one row of features per example, got shape {x.shape}"
+        )
     if x.dtype.kind not in "fiub":
-        raise UserError(f"client {client!r}: {part.x_name} holds {x.dtype}, not numbers")
+        raise UserError(f"client {client!r}: {part.x_name} holds {x.dtype}, not numbers; convert it first")
     if x.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
         if len(bad):
             place = part.where(part.x_name, bad[0])
-            raise UserError(f"client {client!r}: {place} is not finite (NaN or infinity); mend or drop it")
+            raise UserError(f"client {client!r}: {place} is not finite (NaN or infinity); fix or remove it")
     if tokens:
         bad = np.flatnonzero(((x < 0) | (x >= 2**63) | (x != np.round(x))).any(axis=tuple(range(1, x.ndim))))
         if len(bad):
             place = part.where(part.x_name, bad[0])
-            raise UserError(
-                f"client {client!r}: {place} has something else than the whole numbers from 0 that tokens are"
-            )
+            raise UserError(f"client {client!r}: {place} has values that are not tokens (whole numbers from 0 up)")
         return x.astype(np.int64)
     return x.astype(np.float32) if x.dtype != np.float64 else x
 
 
 def numbers(client: str, part: Part) -> NDArray[Any]:
-    """Targets of a regression."""
+    """Check and return the targets of a regression."""
     y = _array(client, part.y_name, part.y)
     if y.ndim != 1 or y.dtype.kind not in "fiub":
-        raise UserError(f"client {client!r}: {part.y_name} must be one number a row, got {y.dtype} of shape {y.shape}")
+        raise UserError(
+            f"client {client!r}: {part.y_name} must have one number per row, got {y.dtype} of shape {y.shape}"
+        )
     bad = np.flatnonzero(~np.isfinite(y))
     if len(bad):
         place = part.where(part.y_name, bad[0])
-        raise UserError(f"client {client!r}: {place} is not finite (NaN or infinity); mend or drop it")
+        raise UserError(f"client {client!r}: {place} is not finite (NaN or infinity); fix or remove it")
     return y.astype(np.float32) if y.dtype != np.float64 else y
 
 
 def labels(client: str, part: Part) -> NDArray[Any]:
+    """Check and return class labels: integers or strings."""
     y = _array(client, part.y_name, part.y)
     if y.shape[:1] == (0,):
         return NOTHING.y
     if y.ndim != 1:
-        raise UserError(f"client {client!r}: {part.y_name} must be one label a row, got shape {y.shape}")
+        raise UserError(f"client {client!r}: {part.y_name} must have one label per row, got shape {y.shape}")
     if y.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(y) | (y != np.round(y)))
         if len(bad):
             place = part.where(part.y_name, bad[0])
             raise UserError(
-                f"client {client!r}: {place} is not a class label, which is a whole number or text; "
-                "to predict numbers, set `regression`"
+                f"client {client!r}: {place} is not a class label (a whole number or text); "
+                "to predict numbers instead, set `regression`"
             )
     if y.dtype.kind == "O" and all(isinstance(label, str) for label in y):
         y = y.astype(str)
@@ -120,7 +136,7 @@ def labels(client: str, part: Part) -> NDArray[Any]:
         y = y.astype(np.int64)
     elif y.dtype.kind != "U":
         raise UserError(
-            f"client {client!r}: {part.y_name} mixes kinds of labels; make them all integers or all strings"
+            f"client {client!r}: {part.y_name} mixes labels of different types; use only integers or only strings"
         )
     return y
 
@@ -129,4 +145,4 @@ def _array(client: str, name: str, values: ArrayLike) -> NDArray[Any]:
     try:
         return np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"client {client!r}: {name} is not an array: {error}") from None
+        raise UserError(f"client {client!r}: {name} cannot be converted to an array: {error}") from None

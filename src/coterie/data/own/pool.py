@@ -1,4 +1,4 @@
-"""Everybody's parts, checked and split, as one federation."""
+"""Federations built from the users' own data, after it is checked and split."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,11 +30,11 @@ def pool(
     tokens: bool = False,
     **unknown: Any,
 ) -> Federation:
-    """The federation of these clients; see `Choices` for what may be chosen."""
+    """Build a federation from the clients' examples; see `Choices` for the keyword arguments."""
     if unknown:
         name, there = next(iter(unknown)), Choices.__annotations__
         raise TypeError(
-            f"{name!r} cannot be chosen{nearest(name, there)}; besides the data there is: {', '.join(there)}"
+            f"unknown argument {name!r}{nearest(name, there)}; besides the data, available: {', '.join(there)}"
         )
     new, classes = [str(client) for client in new], {str(client): own for client, own in (classes or {}).items()}
     _check_choices(clients, new, classes, test, validation)
@@ -62,7 +62,7 @@ def pool(
             xs.append(part.x)
             ys.append(part.y)
     if len({mine.dtype.kind for mine in own.values()}) > 1:
-        raise UserError("some clients have integers as labels and others strings; make them all of one kind")
+        raise UserError("some clients have integer labels and others have strings; use the same type for all clients")
     union, y = np.unique(np.concatenate(list(own.values()))), np.concatenate([y for y in ys if len(y)])
     return Federation(
         ids=tuple(clients),
@@ -86,9 +86,12 @@ def _check_choices(
         raise UserError("a federation needs at least one client")
     for what, named in (("new", new), ("classes", classes)):
         if unknown := set(named) - set(clients):
-            raise UserError(f"{what} names {sorted(unknown)}, who are not among the clients")
+            raise UserError(f"`{what}` names {sorted(unknown)}, which are not among the clients; check the spelling")
     if not (test >= 0 and validation >= 0 and test + validation < 1):
-        raise UserError(f"test = {test} and validation = {validation} must be shares that leave some for training")
+        raise UserError(
+            f"`test` and `validation` must not be negative, and `test` + `validation` must be less than 1 "
+            f"(got {test} + {validation}), so that some examples remain for training"
+        )
 
 
 def _declared(client: str, classes: Mapping[str, Sequence[Any]], train: Part) -> NDArray[Any]:
@@ -99,7 +102,10 @@ def _declared(client: str, classes: Mapping[str, Sequence[Any]], train: Part) ->
 
 
 def _taken(client: str, train: Checked, shares: Mapping[str, float], seed: int) -> dict[str, Checked]:
-    """Those splits, and what they leave. The client's name is the stream, so that nobody else's presence matters."""
+    """Draw the missing splits from a client's training examples, and return them with the remaining training examples.
+
+    The random stream depends on the client's name, so the split does not change when other clients come or go.
+    """
     if not shares:
         return {}
     strata = np.zeros(len(train.y)) if train.y.dtype.kind == "f" else train.y

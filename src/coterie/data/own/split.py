@@ -1,4 +1,4 @@
-"""Test and validation examples of a client that brings none, taken class by class from those it trains on."""
+"""Random test and validation splits for clients that provide none, drawn class by class."""
 
 from collections.abc import Mapping
 
@@ -9,10 +9,10 @@ from coterie.core.data import Index
 
 
 def split(y: NDArray[np.generic], shares: Mapping[str, float], rng: np.random.Generator) -> dict[str, Index]:
-    """The rows of each share and, as "train", all others: at least one of each class.
+    """Draw the rows of each split. All other rows are "train", which keeps at least one row of each class.
 
-    Each class gives its share to within one example, and all together the share of the whole where that is possible.
-    A share that comes first does not depend on those after it.
+    Each class contributes its share to within one example. The total matches the share of all rows if that is
+    possible. A split does not depend on the shares that come after it.
     """
     _, kind, count = np.unique(y, return_inverse=True, return_counts=True)
     shuffled = rng.permutation(len(y))
@@ -26,7 +26,11 @@ def split(y: NDArray[np.generic], shares: Mapping[str, float], rng: np.random.Ge
 
 
 def _allot(share: float, count: Index, most: Index, rng: np.random.Generator) -> Index:
-    """How many of each class: the share rounded down, then one more where the most is lost, until the sum is right."""
+    """Return how many rows of each class to draw, at most `most`.
+
+    Each class gets its share rounded down. The classes that lose most by rounding then get one more, until the total is
+    right.
+    """
     exact = share * count
     take: Index = np.minimum(np.floor(exact + 1e-9).astype(np.int64), most)
     missing = int(share * count.sum() + 0.5 + 1e-9) - take.sum()

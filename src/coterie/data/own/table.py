@@ -18,26 +18,29 @@ TABLES = (".csv", ".parquet")
 def from_table(
     source: Any, *, client: str, label: str, split: str | None, features: Sequence[str] | None, **choices: Any
 ) -> Federation:
+    """Build a federation; see `Federation.from_table`."""
     table = read(source) if isinstance(source, str | Path) else frame(source)
     who = names_of(table, client)
     splits = None if split is None else splits_of(table, split)
-    y = labels_of(table, label, who)  # before the features: misspelt, it leaves the true one among them
+    y = labels_of(
+        table, label, who
+    )  # check it before the features: if it is misspelt, the true label would be one of them
     x = matrix(table, features_of(table, features, {client, label, split}), who)
     return pool(deal(who, x, y, table, splits), **choices)
 
 
 def read(source: str | Path) -> Table:
-    """By the name's ending, since a table says nothing else about itself."""
+    """Read a CSV or Parquet file. The format is chosen by the file name extension."""
     path = Path(source).expanduser()
     if path.suffix.lower() not in TABLES:
-        raise UserError(f"{source} is neither .csv nor .parquet")
+        raise UserError(f"{source} is neither a .csv nor a .parquet file")
     if not path.is_file():
-        raise UserError(f"there is no file {source}")
+        raise UserError(f"file {source} does not exist")
     return read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
 
 
 def frame(source: Any, name: str = "the table") -> Table:
-    """From whatever has named columns that turn into arrays: pandas, polars, pyarrow, a dict of lists."""
+    """Convert any object with named columns: pandas, polars, pyarrow, or a dict of lists."""
     columns = getattr(source, "column_names", None)
     if columns is None:
         columns = source if isinstance(source, Mapping) else getattr(source, "columns", None)
@@ -51,7 +54,7 @@ def _read_parquet(path: Path) -> Table:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise UserError(f"to read {path}, Coterie needs pyarrow: pip install 'coterie[tables]'") from None
+        raise UserError(f"reading {path} needs pyarrow: pip install 'coterie[tables]'") from None
     try:
         return frame(parquet.read_table(path), str(path))
     except (pyarrow.ArrowException, OSError) as error:

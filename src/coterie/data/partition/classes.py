@@ -1,17 +1,18 @@
-"""K classes for each client, each class dealt evenly to the clients that hold it.
+"""Partition with K classes for each client. Each class is divided evenly among the clients that hold it.
 
 S. Nikoloutsopoulos, I. Koutsopoulos, M. K. Titsias, "Personalized Federated Learning with Exact Stochastic Gradient
-Descent", arXiv:2202.09848: Section 4.3 for the degree of personalization K, Appendix A.2 for the dealing.
+Descent", arXiv:2202.09848. Section 4.3 describes the degree of personalization K, and Appendix A.2 the assignment.
 
     1.  each client draws K distinct classes, uniformly
-    2.  a share of the clients, drawn uniformly, is set apart as new users
-    3.  each class that no existing client holds takes the place, at one random existing client, of a class that is
-        then held by the most existing clients
-    4.  for each class: shuffle its rows, deal them one at a time and in turn to its holders; train and test alike
+    2.  a share of the clients, drawn uniformly, is held out as new users
+    3.  each class that no existing client holds is given to one random existing client; it replaces one of the classes
+        that most existing clients hold at that point
+    4.  for each class: shuffle its rows and give them to its holders one at a time, in turn; the same for training and
+        test rows
 
-Steps 2 and 3 are ours. Without 3 a new user could bring a class that training has never seen, and rows of a class
-that nobody holds would be lost. As long as the existing clients hold at least as many places as there are classes,
-3 always finds a class with two holders to spare one, so it ends after at most one swap a class.
+Steps 2 and 3 are ours. Without step 3, a new user could have a class that training has never seen, and rows of a class
+that no client holds would be lost. If the existing clients together hold at least as many classes as there are, step 3
+always finds a class with at least two holders, so it ends after at most one swap per class.
 """
 
 import numpy as np
@@ -25,17 +26,17 @@ from coterie.errors import UserError
 from coterie.settings import Count, settings
 
 Holds = NDArray[np.bool_]
-"""(I clients, C classes): who holds what."""
+"""(I clients, C classes): whether each client holds each class."""
 
 
 @settings
 class Classes(Partition):
-    """K random classes for each client, each class dealt evenly among its holders (PFLEGO, Appendix A.2)."""
+    """K random classes for each client; each class is divided evenly among its holders (PFLEGO, Appendix A.2)."""
 
     clients: Count = 50
-    """Number of clients, new users among them."""
+    """Number of clients, including new users."""
     classes_per_client: Count = 2
-    """K, the size of each client's label set: fewer is more personal."""
+    """K, the size of each client's label set. A smaller K means stronger personalization."""
 
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
         check_classes(examples, "classes")
@@ -46,19 +47,21 @@ class Classes(Partition):
         _cover(holds, np.flatnonzero(~is_new), rng)
         train, test = _deal(y_train, holds, rng), _deal(examples.y_test, holds, rng)
         if starved := sum(len(rows) == 0 for rows in train):
-            # A class with as many rows as there are clients cannot run out, and every client holds a class at least
-            # as large as the K-th smallest.
+            # A class with at least as many rows as there are clients cannot run out. Every client holds a class that is
+            # at least as large as the K-th smallest.
             enough = np.sort(np.bincount(y_train, minlength=num_classes))[self.classes_per_client - 1]
             raise UserError(
-                f"partition.clients = {self.clients}: {starved} of them get no training example; lower it "
-                f"(this draw feeds {self.clients - starved}; up to {enough} clients are fed whatever the seed)"
+                f"partition.clients = {self.clients}: {starved} clients get no training examples; lower it "
+                f"({self.clients - starved} clients get some with this seed; up to {enough} clients with any seed)"
             )
         return Assignment(train, test, [np.flatnonzero(own) for own in holds], is_new)
 
     def _check(self, num_classes: int, num_existing: int) -> None:
         K = self.classes_per_client
         if num_classes < K:
-            raise UserError(f"partition.classes_per_client = {K} is more than the {num_classes} classes there are")
+            raise UserError(
+                f"partition.classes_per_client = {K} is more than the {num_classes} classes of the data set; lower it"
+            )
         if num_existing * K < num_classes:
             raise UserError(
                 f"{num_existing} existing clients with {K} classes each cannot cover {num_classes} classes; "
@@ -74,7 +77,7 @@ def _draw(num_clients: int, num_classes: int, K: int, rng: np.random.Generator) 
 
 
 def _cover(holds: Holds, existing: Index, rng: np.random.Generator) -> None:
-    """Step 3, in place."""
+    """Do step 3, in place: give each class to at least one existing client."""
     owners = holds[existing].sum(axis=0)
     for unowned in np.flatnonzero(owners == 0):
         spare = rng.choice(np.flatnonzero(owners == owners.max()))
@@ -84,8 +87,8 @@ def _cover(holds: Holds, existing: Index, rng: np.random.Generator) -> None:
 
 
 def _deal(y: Index, holds: Holds, rng: np.random.Generator) -> list[Index]:
-    """Step 4: the sorted rows of each client."""
-    client_of_row = np.full(len(y), -1)  # so that a label out of range fails below instead of being lost
+    """Do step 4. Return the sorted rows of each client."""
+    client_of_row = np.full(len(y), -1)  # a label out of range then fails below instead of being lost
     for label, held in enumerate(holds.T):
         rows, holders = rng.permutation(np.flatnonzero(y == label)), np.flatnonzero(held)
         client_of_row[rows] = np.resize(holders, len(rows))

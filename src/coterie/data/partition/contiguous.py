@@ -1,4 +1,4 @@
-"""Blocks of the file, as it is ordered: the split of the Scafflix authors' code for convex problems.
+"""Partition into blocks in file order, as in the Scafflix authors' code for convex problems.
 
 K. Yi, L. Condat, P. Richtárik, "Explicit Personalization and Local Training: Double Communication Acceleration in
 Federated Learning", arXiv:2305.13170. The paper names three non-IID splits; its code cuts the file into blocks.
@@ -6,8 +6,9 @@ Federated Learning", arXiv:2305.13170. The paper names three non-IID splits; its
     1.  cut the training rows, in file order, into blocks whose sizes differ by at most one, larger ones first
     2.  cut the test rows of each class, in file order too, in proportion to the blocks' training rows of that class
 
-Plain blocks of the test file would not do for 2: they can hold classes that the training block lacks. How skewed the
-clients are is whatever the order of the file makes of it. The seed decides who is new and how test shares are rounded.
+Step 2 does not use plain blocks of the test file, because these can contain classes that the training block does not
+have. The skew of the clients depends on the order of the file. The seed decides which clients are new and how test
+shares are rounded.
 """
 
 import numpy as np
@@ -20,10 +21,10 @@ from coterie.settings import Count, settings
 
 @settings
 class Contiguous(Partition):
-    """Equal blocks of the data set in file order (the code of Scafflix)."""
+    """Equal blocks of the data set in file order (as in the code of Scafflix)."""
 
     clients: Count = 50
-    """Number of clients, new users among them."""
+    """Number of clients, including new users."""
 
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
         num_rows = len(examples.y_train)

@@ -1,21 +1,22 @@
-"""Label skew: how the rows of each class are spread over the clients is drawn from a Dirichlet distribution.
+"""Partition with label skew. Dirichlet shares decide how the rows of each class are divided among the clients.
 
 M. Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural Networks", ICML 2019, Section 4: one draw for
 each *class*, over the clients. (T.-M. H. Hsu, H. Qi, M. Brown, arXiv:1909.06335, draw for each *client*, over the
-classes, which leaves rows over.)
+classes, which does not use all rows.)
 
-    1.  for each class draw the clients' shares from a symmetric Dirichlet distribution: alpha near 0 for clients with
-        few classes, large alpha for nearly IID ones; sizes differ as well
-    2.  if a client has fewer than `minimum` training rows, draw again, ten times at most
-    3.  a client that is still short asks for rows of the class whose draw gave it most, then of the next, and so on;
-        others give of that class in proportion to what they hold of it and can spare, so nobody falls below `minimum`
-    4.  shuffle the training rows of each class and cut them into the numbers of 1 to 3
-    5.  deal the test rows of each class in proportion to the training rows of that class
+    1.  for each class, draw the clients' shares from a symmetric Dirichlet distribution: alpha near 0 for clients with
+        few classes, large alpha for nearly IID clients; sizes differ as well
+    2.  if a client has fewer than `minimum` training rows, draw again, at most ten draws in total
+    3.  a client that is still short asks for rows of the class that its draw favours most, then of the next, and so on;
+        others give rows of that class in proportion to what they hold and can spare, so none falls below `minimum`
+    4.  shuffle the training rows of each class and cut them into the numbers from steps 1 to 3
+    5.  divide the test rows of each class in proportion to the training rows of that class
 
-Steps 3 and 5 are ours. Public code draws until all are large enough, which with many clients never ends; and it draws
-again for the test rows, so that a client is tested on another mix than it trains on. Step 3 ends: nobody who receives
-gives, so what can be spared of a class only falls, and a client that is short after asking for every class would mean
-that nobody can spare a row, although there are `minimum` rows for everyone.
+Steps 3 and 5 are ours. Public code repeats step 1 until all clients are large enough, which never ends with many
+clients. It also draws again for the test rows, so that a client is tested on a different mix than it trains on.
+
+Step 3 ends. A client that receives rows never gives any, so the rows that can be spared only decrease. If a client were
+still short after it has asked for every class, no client could spare a row, although there are `minimum` rows for each.
 """
 
 import logging
@@ -30,20 +31,21 @@ from coterie.data.partition.partition import Partition
 from coterie.settings import Count, settings
 
 DRAWS = 10
+"""Maximum number of draws before rows are moved between clients."""
 
 logger = logging.getLogger("coterie")
 
 
 @settings
 class Dirichlet(Partition):
-    """Each class spread over the clients by Dirichlet shares: label skew (Yurochkin et al. 2019)."""
+    """Label skew: each class is divided among the clients by Dirichlet shares (Yurochkin et al. 2019)."""
 
     clients: Count = 50
-    """Number of clients, new users among them."""
+    """Number of clients, including new users."""
     alpha: Concentration = 0.5
-    """Concentration: small for few classes a client, large for nearly IID clients."""
+    """Concentration. Small values give each client few classes; large values give nearly IID clients."""
     minimum: Count = 10
-    """Training examples that every client has at least."""
+    """Minimum number of training examples of each client."""
 
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
         check_classes(examples, "dirichlet")
@@ -54,7 +56,7 @@ class Dirichlet(Partition):
         return complete(client_of_row, examples, self.held_out(self.clients, rng), rng)
 
     def _draw(self, totals: Index, rng: np.random.Generator) -> Index:
-        """Steps 1 to 3: (I, C), how many rows of each class each client has."""
+        """Do steps 1 to 3. Return the number of rows of each class that each client gets, (I, C)."""
         for _ in range(DRAWS):
             shares = rng.dirichlet(np.full(self.clients, self.alpha), size=len(totals)).T
             counts = portions(shares, totals, rng.random(len(totals)))
@@ -63,17 +65,17 @@ class Dirichlet(Partition):
                 return counts
         logger.info(
             f"{len(short):,} of {self.clients:,} clients drew fewer than {self.minimum} training examples "
-            "and were given some of others'"
+            "and received some from other clients"
         )
         leaning = shares[short] * totals
-        # Tiny shares underflow to 0; among equals chance decides.
+        # Tiny shares underflow to 0. Ties are broken at random.
         wishes = np.lexsort((rng.random(leaning.shape), -leaning), axis=1)
         _feed(counts, short, wishes, self.minimum)
         return counts
 
 
 def _feed(counts: Index, short: Index, wishes: NDArray[np.intp], minimum: int) -> None:
-    """Step 3, in place. `wishes` are the classes of the clients in `short`, most wanted first."""
+    """Do step 3, in place. `wishes` lists the classes for each client in `short`, most wanted first."""
     lacking = minimum - counts[short].sum(axis=1)
     spare = np.maximum(counts.sum(axis=1) - minimum, 0)
     for wish in wishes.T:

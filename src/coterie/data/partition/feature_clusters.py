@@ -1,4 +1,4 @@
-"""Clients that differ in what their inputs look like.
+"""Partition with feature skew: clients have different kinds of inputs.
 
 K. Yi, L. Condat, P. Richtárik, "Explicit Personalization and Local Training: Double Communication Acceleration in
 Federated Learning", arXiv:2305.13170, Appendix E.1 ("feature-wise non-IID").
@@ -7,10 +7,10 @@ Federated Learning", arXiv:2305.13170, Appendix E.1 ("feature-wise non-IID").
     2.  each cluster is a client
     3.  a test row goes to the nearest centre among the clients that train on its class
 
-Without the condition in 3 a client could be tested on a class outside its label set. k-means fills clusters that run
-empty, unless there are fewer distinct inputs than clusters; that is an error. One thread, since the sums of several are
-added in any order and the last digit could change who gets a row. The work grows with rows times clients, so this one
-is not for ten thousand clients.
+Without the condition in step 3, a client could be tested on a class outside its label set. k-means refills empty
+clusters, unless there are fewer distinct inputs than clusters, which is an error. k-means runs in one thread: several
+threads add their sums in any order, and the last digit could change the client of a row. The work grows with rows times
+clients, so this partition is not suitable for ten thousand clients.
 """
 
 import logging
@@ -39,7 +39,7 @@ class FeatureClusters(Partition):
     """One client for each k-means cluster of the inputs (Scafflix, Appendix E.1)."""
 
     clients: Count = 10
-    """Number of clusters and so of clients, new users among them."""
+    """Number of clusters, which is the number of clients, including new users."""
 
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
         check_size(len(examples.y_train), self.clients, 1, "partition.clients")
@@ -61,7 +61,7 @@ def _flat(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _clusters(x: NDArray[Any], number: int, rng: np.random.Generator) -> tuple[Index, NDArray[Any]]:
-    """Step 1: the cluster of each row, and the centres."""
+    """Do step 1. Return the cluster of each row, and the centres."""
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         found = KMeans(number, n_init=1, random_state=int(rng.integers(2**31))).fit(x)
     if (distinct := len(np.unique(found.labels_))) < number:
@@ -70,12 +70,12 @@ def _clusters(x: NDArray[Any], number: int, rng: np.random.Generator) -> tuple[I
 
 
 def _nearest(x: NDArray[Any], y: Index, centres: NDArray[Any], holds: NDArray[np.bool_]) -> Index:
-    """Step 3: the client of each test row, -1 where nobody holds its class."""
+    """Do step 3. Return the client of each test row, or -1 if no client holds its class."""
     client_of_row = np.full(len(y), -1)
     for label in np.unique(y):
         rows, holders = np.flatnonzero(y == label), np.flatnonzero(holds[:, label])
         if len(holders):
             client_of_row[rows] = holders[pairwise_distances_argmin(x[rows], centres[holders])]
         else:
-            logger.info(f"{len(rows):,} test examples are left out: nobody trains on their class")
+            logger.info(f"{len(rows):,} test examples are omitted, because no client trains on their class")
     return client_of_row

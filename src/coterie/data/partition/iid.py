@@ -1,11 +1,11 @@
-"""The same distribution for everyone, and the same size: what non-IID schemes are compared with.
+"""IID partition: all clients have the same distribution and the same size. It is the baseline for non-IID partitions.
 
 H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas, "Communication-Efficient Learning of Deep Networks
 from Decentralized Data", AISTATS 2017, Section 3.
 
     1.  shuffle the training rows
-    2.  deal them one at a time and in turn, so that sizes differ by at most one
-    3.  deal the test rows of each class in proportion to the training rows of that class
+    2.  give them to the clients one at a time, in turn, so that sizes differ by at most one
+    3.  divide the test rows of each class in proportion to the training rows of that class
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ class IID(Partition):
     """Equal shares of the shuffled data set (FedAvg, Section 3)."""
 
     clients: Count = 50
-    """Number of clients, new users among them."""
+    """Number of clients, including new users."""
 
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
         num_rows = len(examples.y_train)

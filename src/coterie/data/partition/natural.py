@@ -1,14 +1,14 @@
-"""Those who made the data are the clients: writers, roles, alphabets, sites.
+"""Partition by the origin of the data. Each writer, role, alphabet or site is a client.
 
 S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097.
 
-    1.  leave out groups with fewer than `minimum` training examples
-    2.  of the others take `clients` at random, or all
-    3.  a group's training rows and its test rows, as published, are the client's; it may have no test rows
+    1.  omit groups with fewer than `minimum` training examples
+    2.  draw `clients` of the remaining groups at random, or use all of them
+    3.  each client gets the training and test rows of its group, as published; it may have no test rows
 
-Rows of groups that are not taken are dealt to nobody. A published test split can hold a class that its group does not
-train on. Dropping such rows would flatter whoever is tested, so the label set of a client is that of all its rows, to
-train on and to test.
+Rows of other groups are not used. A published test split can contain a class that its group does not train on. Results
+would look better than they are if these rows were dropped. The label set of a client therefore covers its training and
+test rows.
 """
 
 import logging
@@ -27,18 +27,18 @@ logger = logging.getLogger("coterie")
 
 @settings
 class Natural(Partition):
-    """Each group of the data set is a client: a writer, a role, an alphabet, a site (LEAF)."""
+    """One client for each group of the data set, such as a writer, a role, an alphabet or a site (LEAF)."""
 
     clients: Count | None = None
-    """Number of clients, new users among them: a random sample of the groups; all unless given."""
+    """Number of clients, including new users, drawn at random from the groups. Default: all groups."""
     minimum: Count = 1
-    """Groups with fewer training examples are left out."""
+    """Minimum number of training examples. Smaller groups are omitted."""
 
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
         groups = examples.groups
         if groups is None:
             raise UserError(
-                "partition.name = 'natural' needs data that say who made each example, and these do not; "
+                "partition.name = 'natural' needs data that say where each example comes from, but these data do not; "
                 "choose another partition (coterie partitions)"
             )
         taken = self._take(np.bincount(groups.train, minlength=len(groups.names)), rng)
@@ -54,17 +54,17 @@ class Natural(Partition):
         )
 
     def _take(self, sizes: Index, rng: np.random.Generator) -> Index:
-        """Steps 1 and 2."""
+        """Do steps 1 and 2. Return the numbers of the groups to use."""
         large = np.flatnonzero(sizes >= self.minimum)
         if len(large) < (self.clients or 1):
             raise UserError(
-                f"{len(large)} of {len(sizes)} groups have at least {self.minimum} training examples; "
+                f"only {len(large)} of {len(sizes)} groups have at least {self.minimum} training examples; "
                 f"lower partition.minimum{' or partition.clients' if self.clients else ''}"
             )
         if len(large) < len(sizes):
             logger.info(
-                f"{len(sizes) - len(large):,} of {len(sizes):,} groups are left out: fewer than {self.minimum} "
-                "training examples"
+                f"{len(sizes) - len(large):,} of {len(sizes):,} groups are omitted, because they have fewer than "
+                f"{self.minimum} training examples"
             )
         return large if self.clients is None else np.sort(rng.choice(large, self.clients, replace=False))
 
@@ -73,6 +73,6 @@ def _label_sets(examples: Examples, client_of_row: Index, num_clients: int) -> l
     if not examples.has_classes:
         return examples.label_sets(np.ones((num_clients, 1)))
     num_classes = len(examples.labels)
-    # Cells of nobody's rows are negative, and floor division keeps them so.
+    # Rows that belong to no client give negative cells, and floor division keeps these negative.
     cells = np.unique(client_of_row * num_classes + np.append(examples.y_train, examples.y_test))
     return [cells[where] % num_classes for where in rows_of(cells // num_classes, num_clients)]

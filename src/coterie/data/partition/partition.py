@@ -1,4 +1,4 @@
-"""What every scheme of this room is: settings that deal a data set's rows to clients."""
+"""Base class of all partitions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,13 +14,15 @@ from coterie.settings import Share, settings
 
 @settings
 class Partition(ABC):
+    """Settings that divide the rows of a data set among clients."""
+
     new_users: Share = 0.2
-    """Share of the clients held out of training, rounded down."""
+    """Share of the clients held out of training as new users, rounded down. Set it to 0 for no new users."""
     validation: Share = 0.0
-    """Share of each client's training examples kept for choosing between models, rounded down, class by class."""
+    """Share of each client's training examples kept for validation, rounded down, class by class."""
 
     def assign(self, examples: Examples, rng: np.random.Generator) -> Assignment:
-        """Each client's rows and classes, and who is new."""
+        """Divide a data set among clients. Validation rows are separated from the training rows."""
         assignment = self.deal(examples, rng)
         if examples.validation is not None:
             published = np.zeros(len(examples.y_train), dtype=np.bool_)
@@ -35,26 +37,26 @@ class Partition(ABC):
 
     @abstractmethod
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
-        """The same, all of a client's training rows together."""
+        """Divide a data set among clients, with validation rows still part of the training rows."""
 
     def _as_published(self, published: NDArray[np.bool_], assignment: Assignment) -> Assignment:
-        """With the data's own validation examples, wherever they were dealt."""
+        """Separate the validation rows that the data set publishes."""
         if self.validation:
             raise UserError(
-                f"the data have validation examples of their own; leave out partition.validation = {self.validation}"
+                f"the data have their own validation examples; remove partition.validation = {self.validation}"
             )
         train = [rows[~published[rows]] for rows in assignment.train]
         return assignment._replace(train=train, validation=[rows[published[rows]] for rows in assignment.train])
 
     def held_out(self, num_clients: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-        """Who is new."""
+        """Draw the new users. Return whether each client is new."""
         is_new = np.zeros(num_clients, dtype=np.bool_)
         is_new[rng.choice(num_clients, int(self.new_users * num_clients + 1e-9), replace=False)] = True
         return is_new
 
 
 def _split(rows: Index, y: Index, share: float, rng: np.random.Generator) -> tuple[Index, Index]:
-    """(kept for training, kept for validation): the same mix of classes, and at least one row of each to train on."""
+    """Split rows into (training, validation), with the same mix of classes and a training row of each class."""
     shuffled = rng.permutation(rows)
     by_class: Sequence[Index] = [shuffled[y[shuffled] == label] for label in np.unique(y[rows])]
     counts = [int(share * len(each) + 1e-9) for each in by_class]

@@ -1,15 +1,16 @@
-"""Clients of different size and one distribution.
+"""Partition with quantity skew: clients have different sizes and the same distribution.
 
 K. Yi, L. Condat, P. Richtárik, "Explicit Personalization and Local Training: Double Communication Acceleration in
 Federated Learning", arXiv:2305.13170, Appendix E.1 ("quantity-wise non-IID", with a concentration of 0.5).
 
     1.  draw the clients' shares from a symmetric Dirichlet distribution: beta near 0 for a few large clients and many
         small ones, large beta for equal sizes
-    2.  each client gets `minimum` training rows; the rest of them is divided by the shares
-    3.  shuffle the training rows and cut them into the sizes of 2
-    4.  deal the test rows of each class in proportion to the training rows of that class
+    2.  each client gets `minimum` training rows; the remaining training rows are divided by the shares
+    3.  shuffle the training rows and cut them into the sizes from step 2
+    4.  divide the test rows of each class in proportion to the training rows of that class
 
-Step 2 instead of drawing until all are large enough, as is often done: with many clients that never ends.
+Other code often repeats step 1 until all clients are large enough. With many clients this never ends, so step 2 is used
+instead.
 """
 
 import numpy as np
@@ -22,14 +23,14 @@ from coterie.settings import Count, settings
 
 @settings
 class Quantity(Partition):
-    """Sizes from a Dirichlet distribution, labels IID (Scafflix, Appendix E.1)."""
+    """Quantity skew: client sizes from a Dirichlet distribution, IID labels (Scafflix, Appendix E.1)."""
 
     clients: Count = 50
-    """Number of clients, new users among them."""
+    """Number of clients, including new users."""
     beta: Concentration = 0.5
-    """Concentration: small for sizes that differ a lot, large for equal ones."""
+    """Concentration. Small values give very different sizes; large values give nearly equal sizes."""
     minimum: Count = 1
-    """Training examples that every client gets."""
+    """Minimum number of training examples of each client."""
 
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
         num_rows = len(examples.y_train)

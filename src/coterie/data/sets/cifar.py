@@ -1,7 +1,7 @@
-"""The two layouts of the CIFAR sets: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
+"""File layouts of CIFAR-10 and CIFAR-100: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 
-Binary: records of one or two label bytes and 3072 pixel bytes. Python: a pickled dict of such rows. In both a row
-of pixels is 1024 red ones, 1024 green ones, 1024 blue ones.
+The binary layout has records of one or two label bytes and 3072 pixel bytes. The Python layout is a pickled dict of the
+same rows. In both, a row of pixels contains 1024 red, then 1024 green, then 1024 blue values.
 """
 
 from pathlib import Path
@@ -20,22 +20,25 @@ Images = NDArray[np.float32]
 
 
 def read_binary(path: Path, label_byte: int, label_bytes: int, num_classes: int) -> tuple[Images, Index]:
-    """Images and the label that stands at `label_byte` of `label_bytes`."""
+    """Read images and labels from a binary file.
+
+    Each record starts with `label_bytes` label bytes; the label is the one at position `label_byte`.
+    """
     inside = content(path)
     record = label_bytes + _PIXELS
     if not inside or len(inside) % record:
-        raise damaged(path, f"its {len(inside)} bytes are not records of {record}")
+        raise damaged(path, f"its {len(inside)} bytes are not a whole number of records of {record} bytes")
     rows = np.frombuffer(inside, np.uint8).reshape(-1, record)
     return _examples(path, rows[:, label_bytes:], rows[:, label_byte].astype(np.int64), num_classes)
 
 
 def read_python(path: Path, key: str, num_classes: int) -> tuple[Images, Index]:
-    """Images and the labels under that key."""
+    """Read images, and the labels stored under `key`, from a pickled dict."""
     batch = pickles.load(path)
     try:
         rows, labels = np.asarray(batch["data"], dtype=np.uint8), np.asarray(batch[key], dtype=np.int64)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-        raise damaged(path, f"it has no numbers under 'data' and {key!r}") from error
+        raise damaged(path, f"it has no numbers in 'data' and {key!r}") from error
     if rows.ndim != 2 or rows.shape[1] != _PIXELS or labels.shape != (len(rows),):
         raise damaged(path, f"its images and labels have shapes {rows.shape} and {labels.shape}")
     return _examples(path, rows, labels, num_classes)

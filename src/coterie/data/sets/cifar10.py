@@ -21,15 +21,15 @@ _LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 @settings
 class CIFAR10(Dataset):
-    """Photographs of ten kinds of things, 3x32x32: 50000 to train, 10000 to test, classes of equal size."""
+    """Colour photographs, 32x32, in 10 classes of equal size: 50,000 for training and 10,000 for testing."""
 
     usual_model: ClassVar[str] = "cnn-cifar"
 
     path: str | None = None
-    """The folder of the batches, in the binary layout (.bin) or the Python one, or of the folder that the archive
-    unpacks to; without it, $COTERIE_DATA/cifar-10, the user's cache, a download."""
+    """Folder with the batches in the binary (.bin) or the Python layout, or with the unpacked archive. Default: search
+    $COTERIE_DATA/cifar-10 and the user's cache, then download."""
     batches: Annotated[int, Field(ge=1, le=5)] = 5
-    """How many of the five training batches, 10000 images each; fewer where not all are wanted or at hand."""
+    """Number of training batches to use, each with 10,000 images. Use fewer if you do not need or have all five."""
 
     def files(self) -> list[Path]:
         names = [*(f"data_batch_{n}" for n in range(1, self.batches + 1)), "test_batch"]

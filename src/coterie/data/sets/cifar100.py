@@ -20,16 +20,16 @@ _BYTE = {"coarse": 0, "fine": 1}
 
 @settings
 class CIFAR100(Dataset):
-    """Photographs of a hundred kinds of things, 3x32x32: 50000 to train, 10000 to test, classes of equal size."""
+    """Colour photographs, 32x32, in 100 classes of equal size: 50,000 for training and 10,000 for testing."""
 
     usual_partition: ClassVar[str] = "dirichlet"
     usual_model: ClassVar[str] = "cnn-cifar"
 
     path: str | None = None
-    """The folder of the binary files (.bin, label names in .txt) or of the Python ones (train, test, meta), or of the
-    folder that the archive unpacks to; without it, $COTERIE_DATA/cifar-100, the user's cache, a download."""
+    """Folder with the binary files (.bin, and label names in .txt), the Python files (train, test, meta), or the
+    unpacked archive. Default: search $COTERIE_DATA/cifar-100 and the user's cache, then download."""
     labels: Literal["fine", "coarse"] = "fine"
-    """100 classes, or the 20 superclasses of five that they make."""
+    """Labels to predict: "fine" for the 100 classes, "coarse" for their 20 superclasses of five classes each."""
 
     def files(self) -> list[Path]:
         binary, python = ("train.bin", "test.bin", f"{self.labels}_label_names.txt"), ("train", "test", "meta")
@@ -60,4 +60,4 @@ def _named(meta: Path, key: str) -> list[str]:
     try:
         return [str(name) for name in pickles.load(meta)[key]]
     except (KeyError, TypeError) as error:
-        raise damaged(meta, f"it has no {key!r}") from error
+        raise damaged(meta, f"it has no entry {key!r}") from error

@@ -1,4 +1,4 @@
-"""What every data set of this room is: settings that load examples."""
+"""Base class of all data sets."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -8,16 +8,18 @@ from coterie.data.examples import Examples
 
 
 class Dataset(ABC):
+    """Settings that load a data set."""
+
     usual_partition: ClassVar[str] = "classes"
-    """Where the recipe names none; data that come with their clients keep them."""
+    """Partition used when the recipe names none. Data that already belong to clients use "natural"."""
 
     usual_model: ClassVar[str] = "mlp"
-    """Likewise."""
+    """Model used when the recipe names none."""
 
     @abstractmethod
     def load(self) -> Examples:
-        """The train and the test examples as published, before any client exists."""
+        """Return the training and test examples as published, before they are divided among clients."""
 
     def files(self) -> list[Path]:
-        """What it reads, downloaded where it is not at hand; nothing where it comes with Coterie."""
+        """Return the files to read, downloading them if necessary. Empty if the data need no files."""
         return []

@@ -1,5 +1,7 @@
-"""The patients of B. Efron, T. Hastie, I. Johnstone, R. Tibshirani, "Least Angle Regression", Ann. Statist. 32, 2004,
-that come with scikit-learn."""
+"""Diabetes: B. Efron, T. Hastie, I. Johnstone, R. Tibshirani, "Least Angle Regression", Ann. Statist. 32, 2004.
+
+The data come with scikit-learn.
+"""
 
 from typing import ClassVar
 
@@ -14,9 +16,10 @@ from coterie.settings import settings
 
 @settings
 class Diabetes(Dataset):
-    """How far a disease went in 442 patients from 10 measurements: regression, always at hand; a quarter to test.
+    """Progression of diabetes in 442 patients, predicted from 10 measurements (regression). A quarter is for testing.
 
-    Measurements and targets are standardised by the mean and the deviation of the training examples.
+    It needs no download. Measurements and targets are standardised with the mean and standard deviation of the training
+    examples.
     """
 
     usual_partition: ClassVar[str] = "feature-clusters"

@@ -1,4 +1,4 @@
-"""The digits that come with scikit-learn (the test part of UCI "Optical Recognition of Handwritten Digits")."""
+"""Digits from scikit-learn (the test part of UCI "Optical Recognition of Handwritten Digits")."""
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -11,7 +11,10 @@ from coterie.settings import settings
 
 @settings
 class Digits(Dataset):
-    """1797 digits of 8x8 pixels, always at hand; no official split, so a fixed 75/25 one, stratified by class."""
+    """Handwritten digits, 8x8, in 10 classes: 1797 in a fixed 75/25 split. They come with scikit-learn.
+
+    There is no official split, so this one is stratified by class.
+    """
 
     def load(self) -> Examples:
         bunch = load_digits()

@@ -34,13 +34,13 @@ _LABELS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 
 @settings
 class EMNIST(Dataset):
-    """Digits and letters by hand, 28x28: 697932 to train, 116323 to test, 62 classes of very different size."""
+    """Handwritten digits and letters, 28x28, 62 classes of unequal size: 697,932 for training, 116,323 for testing."""
 
     path: str | None = None
-    """The folder of the IDX files; without it, $COTERIE_DATA/emnist, the user's cache, a download."""
+    """Folder with the IDX files. Default: search $COTERIE_DATA/emnist and the user's cache, then download."""
     split: Literal["official", "test-only"] = "official"
-    """"test-only" is a data set a seventh of the size: a quarter of the official test images to test, the others to
-    train. It is also looked for in $COTERIE_DATA/emnist-byclass-test."""
+    """Split to use. "test-only" uses only the official test images, a seventh of the data: a quarter for testing, the
+    rest for training. These are also looked for in $COTERIE_DATA/emnist-byclass-test."""
 
     def files(self) -> list[Path]:
         if self.split == "official":
@@ -60,6 +60,6 @@ class EMNIST(Dataset):
 
 
 def _read(images: Path, labels: Path) -> tuple[Bytes, Index]:
-    """Upright: the files hold the transpose of each image."""
+    """Read images and labels. The files store each image transposed, so turn it upright."""
     x, y = read_labelled(images, labels, (28, 28), len(_LABELS))
     return np.ascontiguousarray(x.swapaxes(1, 2)), y.astype(np.int64)

@@ -21,10 +21,11 @@ _FILES = family(
 
 @settings
 class FashionMNIST(Dataset):
-    """Articles of clothing, 28x28: 60000 to train, 10000 to test, 10 classes of equal size."""
+    """Images of clothing, 28x28, in 10 classes of equal size: 60,000 for training and 10,000 for testing."""
 
     path: str | None = None
-    """The folder of the four IDX files; without it, $COTERIE_DATA/fashion-mnist, the user's cache, a download."""
+    """Folder with the four IDX files. Default: search $COTERIE_DATA/fashion-mnist and the user's cache, then
+    download."""
 
     def files(self) -> list[Path]:
         return locate("fashion-mnist", _FILES, "https://github.com/zalandoresearch/fashion-mnist", self.path)

@@ -1,7 +1,7 @@
 """FEMNIST: S. Caldas et al., "LEAF: a benchmark for federated settings", arXiv:1812.01097.
 
-LEAF publishes no files but the scripts that make them: `preprocess.sh` leaves train/*.json and test/*.json, each
-with "users" and, for each user, the rows "x" of 784 pixels (1 is paper) and the classes "y".
+LEAF publishes scripts instead of files. Its `preprocess.sh` writes train/*.json and test/*.json. Each file lists
+"users" and, for each user, the images "x" as rows of 784 pixels (1 is paper) and the classes "y".
 """
 
 import json
@@ -26,13 +26,16 @@ _LABELS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 
 @settings
 class FEMNIST(Dataset):
-    """EMNIST's digits and letters by the hand that wrote them, 28x28, 62 classes; as many writers as LEAF was asked."""
+    """EMNIST's digits and letters, 28x28, in 62 classes, grouped by writer. The files come from LEAF's scripts.
+
+    The number of writers depends on the options given to these scripts.
+    """
 
     usual_partition: ClassVar[str] = "natural"
     usual_model: ClassVar[str] = "cnn-femnist"
 
     path: str | None = None
-    """The folder of train/ and test/ as LEAF makes them; without it, $COTERIE_DATA/femnist, then the user's cache."""
+    """Folder with LEAF's train/ and test/. Default: search $COTERIE_DATA/femnist, then the user's cache."""
 
     def files(self) -> list[Path]:
         folders = look_in("femnist", self.path)
@@ -42,8 +45,8 @@ class FEMNIST(Dataset):
                 return [*parts[0], *parts[1]]
         raise UserError(
             f"femnist: missing train/*.json and test/*.json; looked in {', '.join(map(str, folders))}.\n"
-            "Make them with https://github.com/TalwalkarLab/leaf (data/femnist, ./preprocess.sh -s niid --sf 1.0 -k 0 "
-            f"-t sample) and put both folders in {folders[0]}, or --set data.path=DIR"
+            "Create them with https://github.com/TalwalkarLab/leaf (data/femnist, ./preprocess.sh -s niid --sf 1.0 "
+            f"-k 0 -t sample) and put both folders in {folders[0]}, or use --set data.path=DIR"
         )
 
     def load(self) -> Examples:
@@ -56,7 +59,7 @@ class FEMNIST(Dataset):
 
 
 def _read(paths: list[Path], number: dict[str, int]) -> tuple[NDArray[np.float32], Index, Index]:
-    """Images, classes and writers; writers met for the first time get the next number."""
+    """Read images, classes and writers. `number` maps writers to numbers; new writers get the next one."""
     xs, ys, writers = [], [], []
     for path in paths:
         for user, x, y in _users(path):
@@ -82,5 +85,5 @@ def _users(path: Path) -> Iterator[tuple[str, NDArray[np.float32], Index]]:
         if len(x) != len(y):
             raise damaged(path, f"user {user!r} has {len(x)} images but {len(y)} classes")
         if not (np.isfinite(x).all() and ((y >= 0) & (y < len(_LABELS))).all()):
-            raise damaged(path, f"user {user!r} has a pixel that is no number, or a class outside 0..61")
+            raise damaged(path, f"user {user!r} has a pixel that is not a number, or a class outside 0..61")
         yield user, x, y

@@ -1,4 +1,4 @@
-"""A folder of your own, from a recipe: what `Federation.from_folder` does, for the partition `natural`."""
+"""A folder with your own data, for use in a recipe. It calls `Federation.from_folder`."""
 
 from typing import Annotated
 
@@ -13,12 +13,12 @@ from coterie.settings import Count, settings
 
 @settings
 class Folder(Own):
-    """Your folder with npz, CSV, Parquet or images of each client; with partition.name = "natural"."""
+    """Your own folder with npz, CSV or Parquet files or images for each client. Use partition.name = "natural"."""
 
     size: Annotated[list[Count], Field(min_length=2, max_length=2)] | None = None
-    """[height, width] that images are resized to."""
+    """[height, width] to which images are resized. Default: keep their size."""
     grey: bool = False
-    """Take the colours out of images."""
+    """Whether to convert images to greyscale."""
 
     def load(self) -> Examples:
         size = None if self.size is None else (self.size[0], self.size[1])

@@ -1,15 +1,15 @@
-"""Linear regression with the curvature that is asked for, to hold strongly convex theory against.
+"""Synthetic linear regression with a chosen curvature, to test the theory of strongly convex problems.
 
-Client i has n training inputs, the rows of A_i, and the targets A_i w_i + noise. A_iᵀA_i / n has the eigenvalues
-mu = λ_1 < ... < λ_d = L, in geometric progression, along directions of the client's own; w_i = w + heterogeneity · z_i
-with E|w|² = E|z_i|² = 1. So, exactly:
+Client i has n training inputs, the rows of A_i, and the targets A_i w_i + noise. The eigenvalues of A_iᵀA_i / n are
+mu = λ_1 < ... < λ_d = L, in geometric progression. Each client has its own eigenvectors. Its weights are
+w_i = w + heterogeneity · z_i with E|w|² = E|z_i|² = 1. The following holds exactly:
 
-- The loss of a linear model is |A_i w - y_i|² / n, without the usual ½: it is 2 mu strongly convex and 2 L smooth.
-- The columns of A_i have mean zero, so that an intercept is a direction of its own, with curvature 2: with one, as in
+- The loss of a linear model is |A_i w - y_i|² / n, without the usual ½. It is 2 mu strongly convex and 2 L smooth.
+- The columns of A_i have mean zero, so an intercept is a separate direction with curvature 2. With an intercept, as in
   the model `logreg`, the loss is 2 min(mu, 1) strongly convex and 2 max(L, 1) smooth.
-- Without noise w_i is client i's minimum, of loss 0; without heterogeneity it is everybody's.
+- Without noise, w_i is the minimum of client i, with loss 0. Without heterogeneity, all clients share this minimum.
 
-Test inputs are normal with the same covariance, a third as many.
+Test inputs are normal with the same covariance. There are a third as many.
 """
 
 from typing import Annotated, ClassVar
@@ -27,32 +27,37 @@ Curvature = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @settings
 class LeastSquares(Dataset):
-    """Linear regression of a prescribed condition number L / mu for each client; in float64."""
+    """Synthetic linear regression with a chosen condition number L / mu for each client, in float64."""
 
     usual_partition: ClassVar[str] = "natural"
     usual_model: ClassVar[str] = "logreg"
 
     mu: Curvature = 0.01
-    """The least eigenvalue of A_iᵀA_i / n."""
+    """Smallest eigenvalue of A_iᵀA_i / n."""
     L: Curvature = 1.0
-    """The largest eigenvalue of A_iᵀA_i / n."""
+    """Largest eigenvalue of A_iᵀA_i / n."""
     features: Annotated[int, Field(ge=2)] = 20
-    """d, at least 2 for the two eigenvalues."""
+    """d, the number of features. At least 2, because there are two eigenvalues to set."""
     clients: Count = 20
+    """Number of clients."""
     examples: Count = 60
-    """n, the training examples of each client: more than features."""
+    """n, the number of training examples of each client. Must be larger than `features`."""
     heterogeneity: Rate = 1.0
-    """How far the clients' own solutions lie from the common one."""
+    """Distance of the clients' own solutions from the common one. 0 gives all clients the same solution."""
     noise: Rate = 0.1
-    """Its deviation in the targets."""
+    """Standard deviation of the noise in the targets."""
     seed: Size = 0
+    """Seed of the data, separate from run.seed."""
 
     def load(self) -> Examples:
         if self.mu > self.L:
-            raise UserError(f"data.mu = {self.mu} is more than data.L = {self.L}")
+            raise UserError(f"data.mu = {self.mu} must not be larger than data.L = {self.L}")
         if self.examples <= self.features:
-            raise UserError(f"data.examples = {self.examples} must be more than data.features = {self.features}")
-        rng, I, n, d = np.random.default_rng(self.seed), self.clients, self.examples, self.features  # noqa: E741
+            raise UserError(f"data.examples = {self.examples} must be larger than data.features = {self.features}")
+        rng = np.random.default_rng(self.seed)
+        I = self.clients  # noqa: E741
+        n = self.examples
+        d = self.features
         ones_first = rng.normal(size=(I, n, d + 1))
         ones_first[:, :, 0] = 1
         U, V = np.linalg.qr(ones_first).Q[:, :, 1:], np.linalg.qr(rng.normal(size=(I, d, d))).Q

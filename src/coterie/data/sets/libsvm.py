@@ -1,6 +1,6 @@
-"""The text format of LIBSVM: C.-C. Chang, C.-J. Lin, "LIBSVM: a library for support vector machines", 2011.
+"""LIBSVM text format: C.-C. Chang, C.-J. Lin, "LIBSVM: a library for support vector machines", 2011.
 
-A row for each example: its label, then index:value for each feature that is not zero, with indices from 1 on.
+Each line is one example: its label, then index:value for each feature that is not zero. Indices start at 1.
 """
 
 from pathlib import Path
@@ -17,11 +17,11 @@ from coterie.errors import UserError
 from coterie.settings import Count, settings
 
 _MOST = 8 << 30
-"""Bytes of the dense rows."""
+"""Maximum number of bytes of the dense rows."""
 
 
 class Rows(NamedTuple):
-    """The file as it is written, still sparse: value i belongs to feature `feature[i]` of example `row[i]`."""
+    """The sparse content of a file. Value i belongs to feature `feature[i]` of example `row[i]`."""
 
     labels: NDArray[np.float64]
     row: NDArray[np.int64]
@@ -29,13 +29,15 @@ class Rows(NamedTuple):
     value: NDArray[np.float32]
 
     def width(self) -> int:
+        """Return the number of features, which is the largest index in the file."""
         return int(self.feature.max(initial=-1)) + 1
 
     def dense(self, num_features: int) -> NDArray[np.float32]:
+        """Return the examples as a dense matrix."""
         if 4 * len(self.labels) * num_features > _MOST:
             raise UserError(
-                f"{len(self.labels):,} examples of {num_features:,} features are more than {_MOST >> 30} GB; "
-                "this reader makes them dense, and is for smaller files"
+                f"{len(self.labels):,} examples of {num_features:,} features need more than {_MOST >> 30} GB; "
+                "this reader stores them as a dense matrix, so use a smaller file"
             )
         x = np.zeros((len(self.labels), num_features), dtype=np.float32)
         x[self.row, self.feature] = self.value
@@ -44,21 +46,23 @@ class Rows(NamedTuple):
 
 @settings
 class LibSVM(Dataset):
-    """A file of your own in the text format of LIBSVM; a quarter of each class to test, unless it has a test file."""
+    """Your own file in LIBSVM's text format. Without a test file, a quarter of each class is used for testing."""
 
     usual_partition: ClassVar[str] = "iid"
     usual_model: ClassVar[str] = "logreg"
 
     path: str | None = None
-    """The folder of the files."""
+    """Folder with the files. Required."""
     file: str | None = None
+    """Name of the training file. Required."""
     test_file: str | None = None
+    """Name of the test file. Default: none; a quarter of each class is used for testing."""
     features: Count | None = None
-    """How many there are, where the last ones may be zero in every row; found in the files unless given."""
+    """Number of features. Default: the largest index in the files. Set it if the last features may all be zero."""
 
     def files(self) -> list[Path]:
         if self.path is None or self.file is None:
-            raise UserError("libsvm: which file? --set data.path=DIR --set data.file=NAME")
+            raise UserError("libsvm needs a file: --set data.path=DIR --set data.file=NAME")
         folder = Path(self.path).expanduser()
         return [folder / name for name in (self.file, self.test_file) if name is not None]
 
@@ -67,17 +71,17 @@ class LibSVM(Dataset):
 
 
 def examples(paths: list[Path], num_features: int | None = None) -> Examples:
-    """Of a file, or of a train and a test file; labels of any two or more values, numbered in their order."""
+    """Read one file, or a training file and a test file. The labels must have two or more values, numbered in order."""
     parts = [read(path) for path in paths]
     for path, part in zip(paths, parts, strict=True):
         if num_features is not None and part.width() > num_features:
-            raise UserError(f"{path} has a feature {part.width()}, but there should be {num_features}")
+            raise UserError(f"{path} has a feature {part.width()}, but there should be only {num_features} features")
     width = num_features or max(part.width() for part in parts)
     xs = [part.dense(width) for part in parts]
     values = np.unique(np.concatenate([part.labels for part in parts]))
     if len(values) < 2 or (values != np.round(values)).any():
         shown = ", ".join(f"{value:g}" for value in values[:5])
-        raise UserError(f"{paths[0]}: labels are not two or more classes (whole numbers): {shown}")
+        raise UserError(f"{paths[0]}: labels must be whole numbers with two or more different values, found: {shown}")
     ys = [np.searchsorted(values, part.labels) for part in parts]
     labels = tuple(int(value) for value in values)
     if len(parts) == 2:
@@ -87,6 +91,7 @@ def examples(paths: list[Path], num_features: int | None = None) -> Examples:
 
 
 def read(path: Path) -> Rows:
+    """Read a file in LIBSVM's text format."""
     labels: list[float] = []
     rows: list[int] = []
     features: list[int] = []
@@ -102,16 +107,16 @@ def read(path: Path) -> Rows:
                 features.append(int(index) - 1)
                 values.append(float(value))
         except ValueError:
-            raise _bad(path, number, f"it is not 'label index:value ...': {line[:60]!r}") from None
+            raise _bad(path, number, f"expected 'label index:value ...', found {line[:60]!r}") from None
         rows.extend([len(labels) - 1] * (len(words) - 1))
         mine = features[len(features) - len(words) + 1 :]
         if min(mine, default=0) < 0 or len(set(mine)) < len(mine):
-            raise _bad(path, number, "an index is below 1 or comes twice")
+            raise _bad(path, number, "an index is below 1 or appears twice")
     if not labels:
         raise UserError(f"{path} has no rows")
     found = Rows(np.array(labels), np.array(rows, np.int64), np.array(features, np.int64), _floats(values))
     if not (np.isfinite(found.labels).all() and np.isfinite(found.value).all()):
-        raise UserError(f"{path} holds NaN, infinity, or a number too large for float32; mend or drop those rows")
+        raise UserError(f"{path} contains NaN, infinity, or a number too large for float32; fix or remove those rows")
     return found
 
 

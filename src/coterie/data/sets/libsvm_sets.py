@@ -1,7 +1,7 @@
-"""Sets of the LIBSVM collection that papers on convex federated learning use, all of two classes.
+"""Data sets of the LIBSVM collection that papers on convex federated learning use. All have two classes.
 
-https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html; no checksums are published there, so the counts
-of rows are what tells a damaged file.
+They come from https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html. No checksums are published there, so
+damaged files are recognised by their number of rows.
 """
 
 from abc import abstractmethod
@@ -22,26 +22,28 @@ _FOLDER = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
 
 
 class Figures(NamedTuple):
-    """As published."""
+    """The published name and size of a data set."""
 
     name: str
     features: int
     rows: int
     test_rows: int = 0
-    """Zero where there is no test file."""
+    """0 if there is no test file."""
 
 
 @settings
 class Collected(Dataset):
+    """Base class of the LIBSVM data sets."""
+
     usual_partition: ClassVar[str] = "iid"
     usual_model: ClassVar[str] = "logreg"
 
     path: str | None = None
-    """The folder of the files; without it, $COTERIE_DATA/libsvm, the user's cache, a download."""
+    """Folder with the files. Default: search $COTERIE_DATA/libsvm and the user's cache, then download."""
 
     @abstractmethod
     def figures(self) -> Figures:
-        """What tells this set from the others."""
+        """Return the published name and size of the data set."""
 
     def files(self) -> list[Path]:
         name, _, _, test_rows = self.figures()
@@ -56,7 +58,7 @@ class Collected(Dataset):
         if test_rows and found != (rows, test_rows):
             raise UserError(
                 f"{paths[0]} and {paths[1].name} have {found[0]} and {found[1]} rows, "
-                f"expected {rows} and {test_rows}; delete both and get them again"
+                f"expected {rows} and {test_rows}; delete both and get new copies"
             )
         if sum(found) != rows + test_rows:
             raise damaged(paths[0], f"it has {sum(found)} rows, expected {rows}")
@@ -65,7 +67,7 @@ class Collected(Dataset):
 
 @settings
 class Mushrooms(Collected):
-    """Edible or poisonous, 112 binary features: 8124 mushrooms, of each class a quarter to test."""
+    """Edible or poisonous mushrooms, 112 binary features: 8124 examples. A quarter of each class is for testing."""
 
     def figures(self) -> Figures:
         return Figures("mushrooms", 112, 8124)
@@ -73,7 +75,7 @@ class Mushrooms(Collected):
 
 @settings
 class A6A(Collected):
-    """Income above 50000 or not, 123 binary features: 11220 people to train, 21341 to test."""
+    """Income above 50,000 or not, 123 binary features: 11,220 people for training, 21,341 for testing."""
 
     def figures(self) -> Figures:
         return Figures("a6a", 123, 11220, 21341)
@@ -81,7 +83,7 @@ class A6A(Collected):
 
 @settings
 class A9A(Collected):
-    """Income above 50000 or not, 123 binary features: 32561 people to train, 16281 to test."""
+    """Income above 50,000 or not, 123 binary features: 32,561 people for training, 16,281 for testing."""
 
     def figures(self) -> Figures:
         return Figures("a9a", 123, 32561, 16281)
@@ -89,7 +91,7 @@ class A9A(Collected):
 
 @settings
 class W6A(Collected):
-    """Web pages of a category or not, 300 binary features: 17188 to train, 32561 to test; 3 in 100 are."""
+    """Web pages in a category (3 %) or not, 300 binary features: 17,188 for training, 32,561 for testing."""
 
     def figures(self) -> Figures:
         return Figures("w6a", 300, 17188, 32561)
@@ -97,7 +99,7 @@ class W6A(Collected):
 
 @settings
 class W8A(Collected):
-    """Web pages of a category or not, 300 binary features: 49749 to train, 14951 to test; 3 in 100 are."""
+    """Web pages in a category (3 %) or not, 300 binary features: 49,749 for training, 14,951 for testing."""
 
     def figures(self) -> Figures:
         return Figures("w8a", 300, 49749, 14951)

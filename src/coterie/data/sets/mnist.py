@@ -23,10 +23,10 @@ FILES = family(
 
 @settings
 class MNIST(Dataset):
-    """Handwritten digits, 28x28: 60000 to train, 10000 to test, 10 classes."""
+    """Handwritten digits, 28x28, in 10 classes: 60,000 for training and 10,000 for testing."""
 
     path: str | None = None
-    """The folder of the four IDX files; without it, $COTERIE_DATA/mnist, then the user's cache, then a download."""
+    """Folder with the four IDX files. Default: search $COTERIE_DATA/mnist and the user's cache, then download."""
 
     def files(self) -> list[Path]:
         return locate("mnist", FILES, HOME_PAGE, self.path)

@@ -1,4 +1,4 @@
-"""What MNIST and its drop-in replacements share: four IDX files of the same names, 28x28 grey pixels, ten classes."""
+"""Files of MNIST and its drop-in replacements: four IDX files with the same names, 28x28 grey pixels, ten classes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ _NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx
 
 
 def family(checksums: Sequence[str], *mirrors: str) -> tuple[File, ...]:
-    """The four files, gzipped at each of the mirrors, with their checksums in the order of `_NAMES`."""
+    """Return the four files, which every mirror provides gzipped. `checksums` are in the order of `_NAMES`."""
     return tuple(
         File(name, tuple(f"{mirror}/{name}.gz" for mirror in mirrors), checksum)
         for name, checksum in zip(_NAMES, checksums, strict=True)
@@ -21,7 +21,7 @@ def family(checksums: Sequence[str], *mirrors: str) -> tuple[File, ...]:
 
 
 def load_family(paths: Sequence[Path], labels: tuple[str, ...]) -> Examples:
-    """Pixels in 0..1, one row for each image."""
+    """Read the four files. Pixels are scaled to 0..1."""
     train_images, train_labels, test_images, test_labels = paths
     x_train, y_train = read_labelled(train_images, train_labels, (28, 28), len(labels))
     x_test, y_test = read_labelled(test_images, test_labels, (28, 28), len(labels))

@@ -1,8 +1,8 @@
 """MNIST with the writer of each digit: C. Yadav, L. Bottou, "Cold Case: The Lost MNIST Digits", arXiv:1905.10498.
 
-QMNIST traces every MNIST image back to the NIST form it was cut from. Its label files are rows of eight integers, of
-which the first is the class and the third the writer; row i of the train file tells of MNIST's training image i, and
-the first 10000 rows of the test file of MNIST's test images.
+QMNIST traces every MNIST image back to the NIST form it was cut from. Its label files contain rows of eight integers:
+the first is the class and the third is the writer. Row i of the training file describes MNIST's training image i. The
+first 10,000 rows of the test file describe MNIST's test images.
 """
 
 from pathlib import Path
@@ -35,15 +35,16 @@ _CLASS, _WRITER = 0, 2
 
 @settings
 class MNISTWriters(Dataset):
-    """MNIST by the hand that wrote it: 60000 digits of 539 writers, a quarter of each writer's to test."""
+    """MNIST grouped by writer: 60,000 digits of 539 writers. A quarter of each writer's digits is for testing."""
 
     usual_partition: ClassVar[str] = "natural"
 
     path: str | None = None
-    """The folder of MNIST's four files and QMNIST's two label files; without it, mnist/ and qmnist-labels/ are looked
-    for in $COTERIE_DATA and in the user's cache, then downloaded."""
+    """Folder with MNIST's four files and QMNIST's two label files. Default: search mnist/ and qmnist-labels/ in
+    $COTERIE_DATA and in the user's cache, then download."""
     split: Literal["within-writers", "official"] = "within-writers"
-    """MNIST's own test digits ("official") are by other people than its training digits, so that no writer has both."""
+    """Split to use. By default, each writer's training digits are split. "official" is MNIST's own split, in which
+    training and test digits are by different writers."""
 
     def files(self) -> list[Path]:
         return [

@@ -35,19 +35,20 @@ Images = NDArray[np.float32]
 
 @settings
 class Omniglot(Dataset):
-    """1623 characters of 50 alphabets, each drawn by 20 people, 28x28: 15 of the drawings to train, 5 to test."""
+    """Handwritten characters, 28x28: 1623 of 50 alphabets, each drawn by 20 people, 15 for training, 5 for testing."""
 
     usual_partition: ClassVar[str] = "natural"
     usual_model: ClassVar[str] = "conv4"
 
     path: str | None = None
-    """The folder of images_background.zip and images_evaluation.zip; without it, $COTERIE_DATA/omniglot, the user's
-    cache, a download."""
+    """Folder with images_background.zip and images_evaluation.zip. Default: search $COTERIE_DATA/omniglot and the
+    user's cache, then download."""
     rotations: bool = True
-    """Each drawing also turned by 90, 180 and 270 degrees, as more examples of the same character."""
+    """Whether to add copies of each drawing rotated by 90, 180 and 270 degrees, as examples of the same character."""
     split: Literal["drawings", "leaky-rotations"] = "drawings"
-    """What is split into 75 % to train and 25 % to test: drawings, before they are turned; or, as in the PFLEGO
-    authors' code, all turned images, so that most test images are turned copies of training images."""
+    """Unit of the split into 75 % for training and 25 % for testing. "drawings" splits before drawings are rotated.
+    "leaky-rotations" splits the rotated images, as in the PFLEGO authors' code, so most test images are rotated copies
+    of training images."""
 
     def files(self) -> list[Path]:
         return locate("omniglot", _FILES, "https://github.com/brendenlake/omniglot", self.path)
@@ -74,7 +75,10 @@ class Omniglot(Dataset):
 
 
 def _drawings(archives: list[Path]) -> tuple[Images, Index, list[tuple[str, str]]]:
-    """Ink is 1 and paper 0; labels number the characters in the order of their alphabets and names."""
+    """Read images, labels and the (alphabet, character) of each label. Ink is 1 and paper is 0.
+
+    Labels are numbered in the order of alphabets and character names.
+    """
     images: list[NDArray[np.bool_]] = []
     names: list[tuple[str, str]] = []
     for archive in archives:
@@ -84,7 +88,7 @@ def _drawings(archives: list[Path]) -> tuple[Images, Index, list[tuple[str, str]
             alphabet, character, _ = name.split("/")[-3:]
             names.append((alphabet, character))
         if len(images) == before:
-            raise damaged(archive, "it has no ALPHABET/characterNN/NNNN_NN.png")
+            raise damaged(archive, "it has no files ALPHABET/characterNN/NNNN_NN.png")
     characters = sorted(set(names))
     number = {name: n for n, name in enumerate(characters)}
     return _resized(np.stack(images)), np.array([number[name] for name in names]), characters
@@ -94,7 +98,7 @@ def _ink(archive: Path, name: str, png: bytes) -> NDArray[np.bool_]:
     try:
         from PIL import Image
     except ImportError:
-        raise UserError("omniglot is made of PNG images; reading them needs: pip install 'coterie[images]'") from None
+        raise UserError("reading omniglot's PNG images needs Pillow: pip install 'coterie[images]'") from None
     try:
         with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
             if image.size != (_SIDE, _SIDE):
@@ -105,7 +109,7 @@ def _ink(archive: Path, name: str, png: bytes) -> NDArray[np.bool_]:
 
 
 def _resized(ink: NDArray[np.bool_]) -> Images:
-    """Bilinear, each new pixel from its four neighbours alone (no antialias), which is what the authors' code does."""
+    """Resize images bilinearly. Each pixel depends on four neighbours (no antialiasing), as in the authors' code."""
     out = np.empty((len(ink), _SIZE, _SIZE), dtype=np.float32)
     for start in range(0, len(ink), 1000):
         part = torch.from_numpy(ink[start : start + 1000]).float()[:, None]

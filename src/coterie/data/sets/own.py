@@ -1,4 +1,4 @@
-"""What a recipe says of data of your own, wherever they lie."""
+"""Settings for your own data in a recipe."""
 
 from dataclasses import field
 from typing import Any, ClassVar
@@ -10,31 +10,33 @@ from coterie.settings import Share, Size, settings
 
 @settings
 class Own(Dataset):
+    """Base class of your own data sets."""
+
     usual_partition: ClassVar[str] = "natural"
 
     path: str = ""
-    """Of the file or the folder."""
+    """Path of the file or folder. Required."""
     label: str = "y"
-    """The column of classes in tables."""
+    """Column of a table that holds the label."""
     split: str = ""
-    """The column of tables that says train, test or validation, if there is one."""
+    """Column of a table that says train, test or validation. Default: none; the split is drawn at random."""
     features: list[str] = field(default_factory=list)
-    """Columns of numbers in tables; all others unless given."""
+    """Feature columns of a table; they must be numeric. Default: all columns without another role."""
     test: Share = 0.25
-    """Share of each client's examples to test on, where the data do not say which."""
+    """Share of each client's examples used for testing if the data contain no test split."""
     validation: Share = 0.0
-    """Likewise for choosing between models."""
+    """Share of each client's examples used for validation if the data contain no validation split."""
     seed: Size = 0
-    """Of the draw of those shares; apart from run.seed, so that all runs have the same test examples."""
+    """Seed of the random split. It is separate from run.seed, so that all runs use the same test examples."""
     regression: bool = False
-    """The labels are numbers to be predicted as such, of about unit variance; not classes."""
+    """Whether the labels are numbers to predict, not classes. Scale them to about unit variance."""
     tokens: bool = False
-    """The inputs are whole numbers that name something, for a model with an embedding; not amounts."""
+    """Whether the inputs are integer tokens for a model with an embedding, not quantities."""
 
     def said(self) -> dict[str, Any]:
-        """As `Federation.from_table` and `from_folder` take it."""
+        """Return the keyword arguments for `Federation.from_table` and `Federation.from_folder`."""
         if not self.path:
-            raise UserError(f"data.path: say where the {type(self).__name__.lower()} is")
+            raise UserError(f"data.path is missing; set it to the path of your {type(self).__name__.lower()}")
         return {
             "label": self.label,
             "split": self.split or None,

@@ -1,14 +1,14 @@
-"""PubMed's papers on diabetes and their citations: G. Namata, B. London, L. Getoor, B. Huang, "Query-driven Active
+"""PubMed: papers on diabetes and their citations. G. Namata, B. London, L. Getoor, B. Huang, "Query-driven Active
 Surveying for Collective Classification", MLG 2012.
 
-In the files of Planetoid (Z. Yang, W. W. Cohen, R. Salakhutdinov, "Revisiting Semi-Supervised Learning with Graph
-Embeddings", ICML 2016): `allx` and `ally` are the first nodes, and row i of `tx` and `ty` is node `test.index`[i].
-The 88,676 entries of its neighbour lists are the 44,338 edges of the literature. 3 nodes cite themselves and 11 edges
-come twice; neither is kept, which leaves 44,324.
+The files are from Planetoid (Z. Yang, W. W. Cohen, R. Salakhutdinov, "Revisiting Semi-Supervised Learning with Graph
+Embeddings", ICML 2016). `allx` and `ally` describe the first nodes, and row i of `tx` and `ty` describes node
+`test.index`[i]. The neighbour lists have 88,676 entries, which are the 44,338 edges reported in the literature. Of
+these, 3 are citations of a node by itself and 11 are duplicates. They are removed, which leaves 44,324 edges.
 
-The split is that of FedDecay, which is FederatedScope's: 3,943 random nodes of each class to train on, 3,943 of the
-others to validate, the remaining 3,945 to test. So the classes are equally frequent in training only. The authors' draw
-is PyTorch's and is not repeated here.
+The split follows FedDecay, which uses FederatedScope's: 3,943 random nodes of each class for training, 3,943 of the
+remaining nodes for validation, and the last 3,945 for testing. Classes are therefore equally frequent only in training.
+The authors' random draw is PyTorch's and is not reproduced here.
 """
 
 from pathlib import Path
@@ -45,15 +45,16 @@ Features = NDArray[np.float32]
 
 @settings
 class PubMed(Dataset):
-    """One graph of 19717 papers on diabetes, 500 TF-IDF features, 3 classes, 44324 citations; 60 % to train."""
+    """Graph of 19,717 papers on diabetes and 44,324 citations, 500 TF-IDF features, 3 classes; 60 % for training."""
 
     usual_partition: ClassVar[str] = "louvain"
     usual_model: ClassVar[str] = "gin"
 
     path: str | None = None
-    """The folder of Planetoid's ind.pubmed.* files; without it, $COTERIE_DATA/pubmed, the user's cache, a download."""
+    """Folder with Planetoid's ind.pubmed.* files. Default: search $COTERIE_DATA/pubmed and the user's cache, then
+    download."""
     seed: Size = 12345
-    """Of the draw of the nodes to train, to validate and to test on."""
+    """Seed of the random split into training, validation and test nodes."""
 
     def files(self) -> list[Path]:
         return locate("pubmed", _FILES, "https://github.com/kimiyoung/planetoid", self.path)
@@ -77,10 +78,10 @@ class PubMed(Dataset):
         )
 
     def _split(self, y: Index, path: Path) -> tuple[Index, Index, Index]:
-        """Nodes to train, to validate and to test on, each sorted."""
+        """Draw the training, validation and test nodes, each sorted."""
         rng, share = np.random.default_rng(self.seed), len(y) // 5
         if (least := np.bincount(y, minlength=_CLASSES).min()) < share:
-            raise damaged(path, f"a class has {least} nodes, fewer than the {share} to train on")
+            raise damaged(path, f"a class has {least} nodes, fewer than the {share} needed for training")
         of_class = [rng.permutation(np.flatnonzero(y == label)) for label in range(_CLASSES)]
         rest = rng.permutation(np.concatenate([nodes[share:] for nodes in of_class]))
         train = np.concatenate([nodes[:share] for nodes in of_class])
@@ -88,7 +89,7 @@ class PubMed(Dataset):
 
 
 class _Sparse:
-    """Takes the place of scipy's csr_matrix: its arrays and nothing else."""
+    """Replacement for scipy's csr_matrix that only holds its arrays."""
 
     _shape: Any
     data: Any
@@ -97,7 +98,7 @@ class _Sparse:
 
 
 def _empty_dict(factory: object) -> dict[Any, Any]:  # noqa: ARG001
-    """Takes the place of defaultdict(list), all of whose entries are given."""
+    """Return a plain dict instead of a defaultdict(list), because the pickle provides all entries."""
     return {}
 
 
@@ -125,13 +126,13 @@ def _features(path: Path) -> Features:
 def _classes(path: Path, num_rows: int) -> Index:
     one_hot = np.asarray(pickles.load(path, _MORE))
     if one_hot.shape != (num_rows, _CLASSES) or not np.array_equal(np.sort(one_hot), [[0, 0, 1]] * num_rows):
-        raise damaged(path, f"it is not {num_rows} rows with a one for the class")
+        raise damaged(path, f"it is not {num_rows} rows of one-hot classes")
     classes: Index = one_hot.argmax(axis=1)
     return classes
 
 
 def _places(path: Path, num_first: int, num_last: int) -> Index:
-    """Where among the rows of allx and tx each node is."""
+    """Return the row of each node among the rows of allx and tx."""
     try:
         nodes = np.array(content(path).split(), dtype=np.int64)
     except (ValueError, OverflowError) as error:
@@ -142,7 +143,7 @@ def _places(path: Path, num_first: int, num_last: int) -> Index:
 
 
 def _edges(path: Path, num_nodes: int) -> Index:
-    """Both directions of each edge between two nodes, once."""
+    """Read the edges between different nodes, both directions of each, without duplicates."""
     neighbours = pickles.load(path, _MORE)
     try:
         pairs = np.array([(node, other) for node, others in neighbours.items() for other in others], dtype=np.int64).T

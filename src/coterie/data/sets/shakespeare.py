@@ -1,11 +1,12 @@
 """Shakespeare's plays by role, as TensorFlow Federated publishes them: H. B. McMahan et al., "Communication-efficient
 learning of deep networks from decentralized data", 2017; S. Caldas et al., "LEAF", arXiv:1812.01097.
 
-Two HDF5 files, with the lines of a role, as bytes, in examples/<PLAY_ROLE>/snippets. The vocabulary is that of TFF and
-FedJAX, 90 tokens: pad 0, bos 1, eos 2, then 86 characters in the order of their codes, and oov for any other byte.
+There are two HDF5 files. They store the lines of a role as bytes in examples/<PLAY_ROLE>/snippets. The vocabulary of 90
+tokens is that of TFF and FedJAX: pad 0, bos 1, eos 2, then 86 characters in the order of their codes, and oov for any
+other byte.
 
-Scafflix's experiments leave the targets bos, eos and oov out of their accuracy (FedJAX's `accuracy_in_vocab`). Here all
-count: of 2,375,383 train targets 16,068 are eos and 2 oov, of 342,108 test targets 2,356 are eos.
+Scafflix's experiments omit the targets bos, eos and oov from the accuracy (FedJAX's `accuracy_in_vocab`). Here all
+targets count. Of 2,375,383 training targets, 16,068 are eos and 2 are oov. Of 342,108 test targets, 2,356 are eos.
 """
 
 import io
@@ -39,18 +40,19 @@ _TOKENS[list(CHARACTERS.encode())] = np.arange(len(CHARACTERS)) + EOS + 1
 
 @settings
 class Shakespeare(Dataset):
-    """Next character in the lines of 715 roles, 90 tokens: 16068 snippets to train, 2356 to test, in pieces of 80."""
+    """Next character in the lines of 715 roles, 90 tokens: 16,068 snippets for training and 2,356 for testing."""
 
     usual_partition: ClassVar[str] = "natural"
     usual_model: ClassVar[str] = "lstm"
 
     path: str | None = None
-    """The folder of shakespeare_train.h5 and shakespeare_test.h5; without it, $COTERIE_DATA/shakespeare, the user's
-    cache, a download."""
+    """Folder with shakespeare_train.h5 and shakespeare_test.h5. Default: search $COTERIE_DATA/shakespeare and the
+    user's cache, then download."""
     sequence_length: Count = 80
-    """Characters of an example. The last piece of a snippet is padded; its padding has no target."""
+    """Number of characters in an example. The last piece of a snippet is padded, and padding has no target."""
     joined: bool = False
-    """All snippets of a role in a row before they are cut, as in FedJAX: less padding, and bos is a target too."""
+    """Whether to join all snippets of a role before cutting, as in FedJAX. This needs less padding, and makes bos a
+    target."""
 
     def files(self) -> list[Path]:
         return locate("shakespeare", _FILES, _ARCHIVE, self.path)
@@ -64,13 +66,15 @@ class Shakespeare(Dataset):
         return Examples(x_train, y_train, x_test, y_test, VOCABULARY, groups)
 
     def _cut(self, lines: "_Lines") -> tuple[Index, Index, Index]:
-        """Inputs and targets (sequences, T), and the role of each sequence."""
+        """Cut the lines into inputs and targets (sequences, T), and return them with the role of each sequence."""
         T = self.sequence_length
-        tokens, lengths, roles = lines.tokens(), lines.lengths + 2, lines.roles
+        tokens = lines.tokens()
+        lengths = lines.lengths + 2  # with bos and eos
+        roles = lines.roles
         if self.joined:
             first = np.flatnonzero(np.diff(roles, prepend=-1))
             roles, lengths = roles[first], np.add.reduceat(lengths, first)
-        pairs = lengths - 1  # of a token and the next one
+        pairs = lengths - 1  # each token with the next one
         rows = -(-pairs // T)
         within = np.arange(pairs.sum()) - np.repeat(_starts(pairs), pairs)
         source = np.repeat(_starts(lengths), pairs) + within
@@ -81,14 +85,14 @@ class Shakespeare(Dataset):
 
 
 class _Lines(NamedTuple):
-    """All snippets of a file, those of a role together."""
+    """All snippets of a file, grouped by role."""
 
     text: bytes
     lengths: Index
     roles: Index
 
     def tokens(self) -> Index:
-        """Each snippet between bos and eos, one after another."""
+        """Return the tokens of all snippets, each between bos and eos, one after another."""
         ends = np.cumsum(self.lengths + 2)
         tokens, inside = np.empty(ends[-1], dtype=np.int64), np.ones(ends[-1], dtype=np.bool_)
         for place, token in ((ends - self.lengths - 2, BOS), (ends - 1, EOS)):
@@ -98,11 +102,11 @@ class _Lines(NamedTuple):
 
 
 def _read(path: Path, number: dict[str, int]) -> _Lines:
-    """Roles met for the first time get the next number."""
+    """Read a file. `number` maps roles to numbers; new roles get the next one."""
     try:
         import h5py
     except ImportError:
-        raise UserError("shakespeare is an HDF5 file; reading it needs: pip install 'coterie[text]'") from None
+        raise UserError("reading shakespeare's HDF5 files needs h5py: pip install 'coterie[text]'") from None
     snippets: list[bytes] = []
     roles: list[int] = []
     try:
@@ -115,7 +119,7 @@ def _read(path: Path, number: dict[str, int]) -> _Lines:
     except (OSError, RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, UserError):
             raise
-        raise damaged(path, f"it is not HDF5 with the bytes examples/<PLAY_ROLE>/snippets ({error})") from error
+        raise damaged(path, f"it is not an HDF5 file with bytes in examples/<PLAY_ROLE>/snippets ({error})") from error
     if not snippets:
         raise damaged(path, "it has no snippets")
     return _Lines(text, lengths, np.array(roles))

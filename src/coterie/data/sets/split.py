@@ -1,4 +1,4 @@
-"""A split of our own, for what is published without one: always the same, and with the same mix on both sides."""
+"""Fixed train/test split for data published without one. Both sides have the same mix of strata."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from coterie.core.data import Index
 
 
 def split(strata: Index, share: float) -> tuple[Index, Index]:
-    """Rows to train on and rows to test on, sorted; of each stratum that share is tested on, rounded down."""
+    """Return the training rows and the test rows, sorted. `share` of each stratum, rounded down, is for testing."""
     rng = np.random.default_rng(0)
     shuffled = rng.permutation(len(strata))
     by_stratum = shuffled[np.argsort(strata[shuffled], kind="stable")]

@@ -1,12 +1,13 @@
 """SST-2: R. Socher et al., "Recursive deep models for semantic compositionality over a sentiment treebank", 2013, as in
 GLUE, arXiv:1804.07461.
 
-GLUE's train.tsv is to train and its dev.tsv to test; its test.tsv has no labels and is not read. (FedDecay does the
-same, and keeps the first fifth of train.tsv for validation; here that is the partition's to say.)
-A sentence is [CLS] tokens [SEP], padded with zeros to the longest. Tokens are the WordPieces of a BERT vocabulary where
-one is given. Without, they are words: the 14,816 of train.tsv, the most frequent first and by the alphabet where they
-are equally frequent, have the numbers from 1000 on; others are [UNK]. [UNK], [CLS] and [SEP] have the numbers 100, 101
-and 102, as in BERT.
+GLUE's train.tsv is used for training and its dev.tsv for testing. Its test.tsv has no labels and is not read. FedDecay
+does the same, and keeps the first fifth of train.tsv for validation; here the partition decides what is kept.
+
+A sentence is [CLS] tokens [SEP], padded with zeros to the longest sentence. If a BERT vocabulary is given, tokens are
+its WordPieces. Otherwise tokens are words. The 14,816 words of train.tsv are numbered from 1000 by frequency, and
+alphabetically if they are equally frequent. Other words are [UNK]. [UNK], [CLS] and [SEP] are 100, 101 and 102, as in
+BERT.
 """
 
 from collections import Counter
@@ -32,22 +33,23 @@ _FILES = tuple(File(name, (_ARCHIVE,), _CHECKSUM, member=f"SST-2/{name}") for na
 
 PAD, UNK, CLS, SEP, FIRST_WORD = 0, 100, 101, 102, 1000
 MOST_TOKENS = 30522
-"""What the embedding of BERT has room for."""
+"""Number of tokens in the embedding of BERT."""
 
 
 @settings
 class SST2(Dataset):
-    """Sentences of film reviews, positive or negative: 67349 to train, 872 to test; tokens for bert-tiny."""
+    """Sentences of film reviews, positive or negative, tokens for bert-tiny: 67,349 for training, 872 for testing."""
 
     usual_partition: ClassVar[str] = "dirichlet"
     usual_model: ClassVar[str] = "bert-tiny"
 
     path: str | None = None
-    """The folder of train.tsv and dev.tsv; without it, $COTERIE_DATA/sst2, the user's cache, a download."""
+    """Folder with train.tsv and dev.tsv. Default: search $COTERIE_DATA/sst2 and the user's cache, then download."""
     vocabulary: str | None = None
-    """A vocab.txt of BERT, which pretrained weights come with; without it, a token for each word of train.tsv."""
+    """Path of the vocab.txt that comes with pretrained BERT weights. Default: one token for each word of train.tsv."""
     max_length: Annotated[int, Field(ge=3)] = 64
-    """Tokens of a sentence, with [CLS] and [SEP]; longer ones are cut. Where tokens are words, 54 suffice."""
+    """Maximum number of tokens of a sentence, with [CLS] and [SEP]. Longer sentences are cut. If tokens are words, 54
+    is enough."""
 
     def files(self) -> list[Path]:
         return locate("sst2", _FILES, "https://gluebenchmark.com/tasks", self.path)
@@ -72,13 +74,13 @@ class SST2(Dataset):
         try:
             from tokenizers import BertWordPieceTokenizer
         except ImportError:
-            raise UserError("sst2: WordPieces need: pip install 'coterie[text]'") from None
+            raise UserError("data.vocabulary needs the package tokenizers: pip install 'coterie[text]'") from None
         path = Path(self.vocabulary or "").expanduser()
         words = _lines(path)
         number = {word: n for n, word in enumerate(words)}
         if number.get("[PAD]") != PAD or not {"[UNK]", "[CLS]", "[SEP]"} <= number.keys():
             raise UserError(
-                f"{path} is no vocab.txt of BERT: it should begin with [PAD] and have [UNK], [CLS] and [SEP]"
+                f"{path} is not a vocab.txt of BERT: it must start with [PAD] and contain [UNK], [CLS] and [SEP]"
             )
         tokenizer = BertWordPieceTokenizer(number)
         tokenizer.enable_truncation(self.max_length)
@@ -86,13 +88,13 @@ class SST2(Dataset):
 
 
 def _read(path: Path) -> tuple[list[str], Index]:
-    """Sentences and labels of a GLUE tsv: no quotes, a header."""
+    """Read sentences and labels from a GLUE tsv file, which has a header and no quoting."""
     header, *rows = [line.split("\t") for line in _lines(path)]
     if header != ["sentence", "label"]:
-        raise UserError(f"{path} should have the columns sentence and label, but has {', '.join(header)}")
+        raise UserError(f"{path} must have the columns sentence and label; found: {', '.join(header)}")
     for line, row in enumerate(rows, 2):
         if len(row) != 2 or row[1] not in ("0", "1"):
-            raise damaged(path, f"line {line} is not a sentence, a tab, and 0 or 1")
+            raise damaged(path, f"line {line} is not a sentence, a tab, and a label 0 or 1")
     if not rows:
         raise damaged(path, "it has no rows")
     return [sentence for sentence, _ in rows], np.array([int(label) for _, label in rows])

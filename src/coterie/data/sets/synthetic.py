@@ -1,14 +1,15 @@
 """Synthetic(alpha, beta): T. Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Section 5.1.
 
-Client k has a model of its own, which labels inputs of its own:
+Each client k has its own model, which labels its own inputs:
 
     u_k ~ N(0, alpha),  W_k and b_k ~ N(u_k, 1)            the model
     B_k ~ N(0, beta),   v_k ~ N(B_k, 1),  x ~ N(v_k, Σ)    the inputs, Σ diagonal with Σ_jj = j^-1.2
     y = argmax softmax(W_k x + b_k)
 
-alpha and beta are variances here, as the paper writes them; its code takes them for deviations, which is the same for
-the usual 0 and 1. Even Synthetic(0, 0) has a model for each client, and no other alpha makes these differ more: u_k is
-added to the weights of all classes alike, which leaves the argmax where it is. alpha is there because papers name it.
+Here alpha and beta are variances, as in the paper. The paper's code uses them as standard deviations, which is the same
+for the usual values 0 and 1. Even in Synthetic(0, 0), each client has its own model. A larger alpha does not make the
+models differ more: u_k is added to the weights of all classes equally, which does not change the argmax. alpha is a
+setting only because papers name it.
 """
 
 from collections.abc import Iterator
@@ -24,29 +25,33 @@ from coterie.data.sets.split import split
 from coterie.settings import Count, Rate, Size, settings
 
 _AT_ONCE = 512
-"""Clients whose models are in memory."""
+"""Number of client models in memory at once."""
 
 
 @settings
 class Synthetic(Dataset):
-    """Synthetic(alpha, beta) of FedProx: each client labels its own inputs by its own model; a quarter to test."""
+    """Synthetic(alpha, beta) of FedProx: each client's own model labels its own inputs. A quarter is for testing."""
 
     usual_partition: ClassVar[str] = "natural"
     usual_model: ClassVar[str] = "logreg"
 
     alpha: Rate = 1.0
-    """The variance of the models' means, as published; it changes no label."""
+    """Variance of the means of the models, as published. It does not change any label."""
     beta: Rate = 1.0
-    """How much the clients' inputs differ: the variance of their means."""
+    """Variance of the means of the inputs. Larger values make the clients' inputs differ more."""
     clients: Count = 30
+    """Number of clients."""
     examples: Count = 100
-    """Of each client, to train and to test, on average."""
+    """Average number of examples of a client, for training and testing together."""
     sizes: Literal["power-law", "equal"] = "power-law"
-    """By a power law, half have less than 0.71 of the average and nobody less than half of it; the largest of I clients
-    has about √I / 2 times as much."""
+    """Distribution of client sizes. With "power-law", half of the clients have less than 0.71 of the average, none has
+    less than half of it, and the largest of I clients has about √I / 2 times the average."""
     features: Count = 60
+    """Number of input features."""
     classes: Count = 10
+    """Number of classes."""
     seed: Size = 0
+    """Seed of the data, separate from run.seed."""
 
     def load(self) -> Examples:
         rng = np.random.default_rng(self.seed)
@@ -63,11 +68,11 @@ class Synthetic(Dataset):
     def _sizes(self, rng: np.random.Generator) -> Index:
         if self.sizes == "equal":
             return np.full(self.clients, self.examples)
-        drawn = self.examples / 2 * (1 + rng.pareto(2, self.clients))  # Pareto with shape 2 has twice its least as mean
+        drawn = self.examples / 2 * (1 + rng.pareto(2, self.clients))  # a Pareto mean with shape 2 is twice its minimum
         return np.maximum(np.round(drawn).astype(np.int64), 1)
 
     def _draw(self, num_clients: int, size: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], Index]:
-        """Inputs (C, N, F) and classes (C, N) of so many clients."""
+        """Draw inputs (C, N, F) and classes (C, N) for `num_clients` clients of the same size."""
 
         def normal(*shape: int) -> NDArray[np.float32]:
             return rng.standard_normal((num_clients, *shape), dtype=np.float32)
@@ -80,7 +85,7 @@ class Synthetic(Dataset):
 
 
 def _alike(sizes: Index) -> Iterator[tuple[Index, int]]:
-    """Clients of one size, not too many together, and that size."""
+    """Iterate over groups of clients with the same size, at most `_AT_ONCE` at a time, and that size."""
     by_size = np.argsort(sizes, kind="stable")
     starts = np.flatnonzero(np.diff(sizes[by_size], prepend=0))
     for same in np.split(by_size, starts[1:]):

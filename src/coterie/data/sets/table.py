@@ -1,4 +1,4 @@
-"""A table of your own, from a recipe: what `Federation.from_table` does, for the partition `natural`."""
+"""A table with your own data, for use in a recipe. It calls `Federation.from_table`."""
 
 from coterie.data.examples import Examples
 from coterie.data.federation import Federation
@@ -9,10 +9,10 @@ from coterie.settings import settings
 
 @settings
 class Table(Own):
-    """Your CSV or Parquet file with a column that says whose each row is; with partition.name = "natural"."""
+    """Your own CSV or Parquet file with a column that identifies the client. Use partition.name = "natural"."""
 
     client: str = "site"
-    """The column of clients."""
+    """Column that identifies the client."""
 
     def load(self) -> Examples:
         return examples(Federation.from_table(self.path, client=self.client, **self.said()))
