@@ -16,7 +16,8 @@ import torch
 
 from benchmarks.result import Figure, Result, ratio
 from benchmarks.timing import interleave, rounds, scaled, timed, timing_recipe
-from coterie.clients import client
+from coterie.clients import work
+from coterie.clients.engine import Call
 from coterie.data.federation import Federation
 from coterie.measure.evaluate import Scores
 from coterie.training import prepare
@@ -69,14 +70,14 @@ def federation(classes: int, clients: int = CLIENTS) -> Federation:
 
 def scoring(data: Federation, method: dict[str, Any]) -> Callable[[], Scores]:
     """Every client was visited once, so that everyone's head lies in the store."""
-    simulation = prepare(timing_recipe("auto", len(data.ids), method=method), data)
-    next(simulation.play())
+    run = prepare(timing_recipe("auto", len(data.ids), method=method), data)
+    next(run.rounds.play())
     clients = data.existing.tolist()
 
     def score() -> Scores:
-        personal = [simulation.store[i] for i in clients]
-        answers = simulation.engine.answers
-        return Scores.of(answers(simulation.setup, client.score, simulation.shared, clients, personal, split="test"))
+        personal = [run.clients.personal(i) for i in clients]
+        call = Call(work.score, run.rounds.shared, clients, (personal,), "test")
+        return Scores.of(run.clients.engine.answers(run.clients.load, call))
 
     return score
 

@@ -68,7 +68,7 @@ def scaled(work: Work, factor: float) -> Work:
 
 def rounds(federation: Federation, engine: str, clients_per_round: int, **sections: dict[str, Any]) -> Work:
     """A run whose next round is the piece of work; `sections` are the recipe's [method] and [model]."""
-    game = prepare(timing_recipe(engine, clients_per_round, **sections), federation).play()
+    game = prepare(timing_recipe(engine, clients_per_round, **sections), federation).rounds.play()
     return lambda: next(game).cost.seconds
 
 

@@ -14,7 +14,7 @@ from torch.func import vmap
 
 from benchmarks.result import Figure, Result, ratio
 from benchmarks.timing import interleave, rounds, scaled, timed, timing_recipe
-from coterie.clients.setup import Setup
+from coterie.clients.workload import Workload
 from coterie.core.steps import minibatch
 from coterie.core.tree import Tree
 from coterie.data.federation import Federation
@@ -31,9 +31,9 @@ MODEL = {"name": "mlp", "hidden": [HIDDEN]}
 
 def measure(repeats: int) -> Result:
     everyone = federation(CLIENTS)
-    setup = prepare(timing_recipe("loop", CLIENTS, method=METHOD, model=MODEL), everyone).setup
-    work = HandBatched.first_round(setup, STEPS, BATCH)
-    shared = setup.method.init_shared(setup.task)
+    load = prepare(timing_recipe("loop", CLIENTS, method=METHOD, model=MODEL), everyone).clients.load
+    work = HandBatched.first_round(load, STEPS, BATCH)
+    shared = load.work.method.init_shared(load.work.task)
     seconds = interleave(
         {
             "loop": scaled(rounds(federation(PART), "loop", PART, method=METHOD, model=MODEL), CLIENTS / PART),
@@ -70,14 +70,14 @@ class HandBatched(NamedTuple):
     weights: Tensor  # (C,), with sum one
 
     @classmethod
-    def first_round(cls, setup: Setup, steps: int, batch: int) -> "HandBatched":
+    def first_round(cls, load: Workload, steps: int, batch: int) -> "HandBatched":
         """The batches that all clients draw in round 1."""
-        data = setup.gather(range(len(setup.federation.ids)), "train", 1)
+        data = load.gather(range(len(load.federation.ids)), "train", 1)
         pool, numbers = data.x.flatten(0, 1), torch.arange(data.mask.numel()).view(*data.mask.shape, 1)
         named = data._replace(x=numbers)
         batches = [vmap(lambda mine, step=step: minibatch(mine, batch, step))(named) for step in range(steps)]
         sizes = data.mask.sum(1, dtype=data.x.dtype)
-        one_hot = torch.eye(setup.task.num_outputs, dtype=data.x.dtype)
+        one_hot = torch.eye(load.work.task.num_outputs, dtype=data.x.dtype)
         rows, answers = [each.x[..., 0] for each in batches], [one_hot[each.y] for each in batches]
         return cls(pool, rows, answers, sizes / sizes.sum())
 

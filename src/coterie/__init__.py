@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 # took thirty times as long. A short loop is as good on a quiet machine. It must be said before PyTorch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
-__all__ = ["Federation", "Recipe", "Run", "UserError", "methods", "train"]
+__all__ = ["Federation", "Recipe", "Run", "UserError", "load", "methods", "train"]
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from coterie.data.federation import Federation
     from coterie.errors import UserError
     from coterie.recipe import Recipe
-    from coterie.run import Run
+    from coterie.run import Run, load
     from coterie.training import train
 else:
     # Loaded when they are asked for: PyTorch takes seconds, and `coterie --help` needs none of it.
@@ -24,6 +24,7 @@ else:
         "Recipe": "recipe",
         "Run": "run",
         "UserError": "errors",
+        "load": "run",
         "train": "training",
     }
 

@@ -1,7 +1,8 @@
-"""What a training leaves in your hands: its figures, and everyone's model."""
+"""A run: its figures, and the models of all clients. It can be loaded from its folder without the data."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,173 +11,283 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from coterie import registry, streams
-from coterie.core.method import Client, Tree
+from coterie.clients.announcement import Announcement
+from coterie.clients.simulated import Simulated
+from coterie.clients.work import Work
+from coterie.core.method import Data, Method, Prepares, Tree
 from coterie.data.federation import Federation
 from coterie.errors import UserError
-from coterie.measure.evaluate import Scores
+from coterie.measure.evaluate import Evaluation, Scores, measured
+from coterie.measure.record import Record
 from coterie.measure.summary import Summary, protocol, totals, which, with_last10
-from coterie.recipe import Recipe
 from coterie.report.words import people, things
-from coterie.server.rounds import Simulation
+from coterie.server.rounds import Rounds
 from coterie.settings import length
+from coterie.storage.artifact import Members, read_artifact
+from coterie.storage.checkpoint import load_checkpoint
+from coterie.storage.folder import read_history, read_recipe, read_rows, read_summary
+from coterie.storage.store import PersonalStore
 
 
 class Run:
-    """A finished training: figures, and everyone's model."""
+    """The figures of a run, and the models of all clients.
 
-    def __init__(self, recipe: Recipe, simulation: Simulation) -> None:
-        self.recipe = recipe
-        self.history = simulation.history
-        """A record for each round, as in rounds.jsonl."""
-        self._simulation = simulation
-        self._setup = simulation.setup
-        self._evaluation = simulation.latest or simulation.evaluate()
-        self.summary = self._summary()
+    `coterie.train` returns one, and `coterie.load` reads one from a run folder.
+    """
+
+    def __init__(
+        self,
+        announcement: Announcement,
+        work: Work,
+        members: Members,
+        shared: Tree,
+        personal: Callable[[int], Tree],
+        history: Sequence[Record],
+        summary: Summary | None,
+        rows: list[dict[str, Any]],
+        adapt_steps: int,
+        federation: Federation | None = None,
+    ) -> None:
+        self.ids = members.ids
+        """Names of all clients."""
+        self.history = list(history)
+        """The record of each round, as in rounds.jsonl."""
+        self._summary = summary
+        self._announcement, self._work, self._members = announcement, work, members
+        self._shared, self._personal = shared, personal
+        self._rows, self._adapt_steps, self._federation = rows, adapt_steps, federation
+
+    @classmethod
+    def trained(cls, announcement: Announcement, clients: Simulated, rounds: Rounds) -> "Run":
+        """Return the run of a training that has just ended."""
+        federation = clients.load.federation
+        evaluation = rounds.latest or rounds.evaluate()
+        return cls(
+            announcement,
+            clients.load.work,
+            Members(federation.ids, federation.classes, federation.is_new),
+            rounds.shared,
+            clients.personal,
+            rounds.history,
+            _summary(announcement, clients, rounds, evaluation),
+            _rows(federation, rounds.history, evaluation),
+            rounds.adapt_steps,
+            federation,
+        )
 
     def __repr__(self) -> str:
-        summary, federation = self.summary, self.federation
+        new = int(self._members.is_new.sum())
+        size = f"{things(len(self.history), 'round')}, {people(len(self.ids) - new, new)}"
+        if self._summary is None:
+            return f"<Run of {registry.name_of('method', self._work.method)}: {size}, not finished>"
         figures = {
-            "as is": summary.existing.as_is.mean,
-            "adapted": summary.existing.adapted.mean,
-            "of new users after adaptation": summary.new.after.mean,
+            "as is": self._summary.existing.as_is.mean,
+            "adapted": self._summary.existing.adapted.mean,
+            "for new users after adaptation": self._summary.new.after.mean,
         }
         told = ", ".join(f"{mean:.2%} {what}" for what, mean in figures.items() if mean is not None)
-        size = f"{things(summary.rounds, 'round')}, {people(len(federation.existing), len(federation.new))}"
-        return f"<Run of {summary.method}: {size}, {summary.score} {told or 'not measured'}>"
+        return f"<Run of {self._summary.method}: {size}, {self._summary.score} {told or 'not measured'}>"
+
+    @property
+    def summary(self) -> Summary:
+        """The figures of the run, as in summary.json. A run that has not finished has none."""
+        if self._summary is None:
+            raise UserError("this run has not finished, so it has no summary; resume it, or use its history and models")
+        return self._summary
 
     @property
     def federation(self) -> Federation:
-        return self._setup.federation
+        """The clients and their data. A run that was loaded from its folder has none."""
+        if self._federation is None:
+            raise UserError("a run that is loaded from its folder has no data; read the data again with its recipe")
+        return self._federation
 
     @property
     def shared(self) -> Tree:
-        """What the server holds."""
-        return {name: value.clone() for name, value in self._simulation.shared.items()}
+        """A copy of the shared model."""
+        return {name: value.clone() for name, value in self._shared.items()}
 
     def personal(self, client: str) -> Tree:
-        """What a client holds."""
-        return {name: value.clone() for name, value in self._simulation.store[self._index(client)].items()}
+        """Return a copy of a client's personal state."""
+        return {name: value.clone() for name, value in self._personal(self._index(client)).items()}
+
+    def classes(self, client: str) -> tuple[Any, ...]:
+        """Return the labels of a client, with their original types."""
+        own = self._members.classes.row(self._index(client))
+        return tuple(self._announcement.classes[label] for label in own) if self._announcement.classes else ()
 
     def model(self, client: str) -> nn.Module:
-        """A client's model; its attribute `classes` names the outputs, None those that this client does not use."""
-        i = self._index(client)
-        own = self.federation.classes.row(i) if self._setup.labels == "local" else range(len(self.federation.labels))
-        return self._module(self.personal(client), [self.federation.labels[label] for label in own])
+        """Return a client's model. Its attribute `classes` names the outputs; unused outputs are None."""
+        local = self._work.labels == "local"
+        return self._module(self.personal(client), self.classes(client) if local else self._announcement.classes)
 
     def personalize(self, x: ArrayLike, y: ArrayLike, steps: int | str | None = None) -> nn.Module:
-        """A model for a client never seen before, adapted on its examples; `classes` names the outputs."""
-        given = {"new": (x, y, np.asarray(x)[:0], np.asarray(y)[:0])}
-        setup, like = self._setup, next(iter(self._setup.task.initial.values()))
-        if setup.task.is_graph:
-            raise UserError(
-                "a new client of a graph brings its edges, too; hold it out with partition.new_users instead"
-            )
-        tokens = not self.federation.x.is_floating_point()
-        arrays = Federation.from_arrays(given, regression=not self.federation.labels, tokens=tokens)
-        arrays = arrays.to(like.dtype, like.device)
-        if arrays.x.shape[1:] != self.federation.x.shape[1:]:
-            raise UserError(
-                f"x has rows of shape {tuple(arrays.x.shape[1:])}, the run's {tuple(self.federation.x.shape[1:])}"
-            )
-        stream = streams.key(setup.seed, "batches", 0, "new")
-        data, classes = arrays.data(0, "train", "local", stream), arrays.labels
-        if setup.labels == "global":
-            if unknown := set(classes) - set(self.federation.labels):
-                raise UserError(
-                    f"labels {sorted(unknown)} are not among the federation's {list(self.federation.labels)}"
-                )
-            places = torch.tensor([self.federation.labels.index(label) for label in classes], device=data.y.device)
-            data, classes = data._replace(y=places[data.y]), self.federation.labels
-        width = setup.task.num_outputs if setup.shares_head else max(1, len(classes))
+        """Return a model for a client that was never seen before, adapted on its examples.
+
+        Args:
+            x: inputs of the new client.
+            y: labels of the new client.
+            steps: number of local steps, or "2 epochs"; by default the run's `eval.adapt_steps`.
+
+        Returns:
+            The model. Its attribute `classes` names the outputs.
+        """
+        work = self._work
+        data, classes = self._new_client(x, y)
+        width = work.num_outputs(len(classes))
         if len(classes) > width:
             raise UserError(f"{len(classes)} classes do not fit the shared head of {width} outputs")
-        if tokens:
-            self._check_tokens(data.x)
-        client = Client("new", width, streams.key(setup.seed, "personal", 0, "new"))
-        personal = setup.method.init_personal(setup.task, client)
-        steps = self._simulation.adapt_steps if steps is None else length(steps)
-        with streams.torch_seeded(stream):
-            personal = setup.method.settle(setup.task, personal, data)
-            return self._module(setup.method.adapt(setup.task, self.shared, personal, data, steps), classes)
+        number = self._adapt_steps if steps is None else length(steps)
+        personal = work.prepare("new", work.create("new", width), data)
+        with streams.torch_seeded(int(data.stream)):
+            return self._module(work.method.adapt(work.task, self.shared, personal, data, number), classes)
 
     def clients(self) -> list[dict[str, Any]]:
-        """A row for each client, as in clients.csv."""
-        visits = Counter(client for record in self.history for client in record.cohort)
-        evaluation, federation = self._evaluation.test, self.federation
-        rows = [
-            *_rows("existing", evaluation.as_is, evaluation.adapted),
-            *_rows("new", evaluation.before, evaluation.after),
-        ]
-        return [
-            {
-                "client": federation.ids[i],
-                "role": role,
-                "classes": " ".join(str(federation.labels[label]) for label in federation.classes.row(i)),
-                "train_examples": int(federation.sizes("train")[i]),
-                "test_examples": int(federation.sizes("test")[i]),
-                "visits": visits[federation.ids[i]],
-                **figures,
-            }
-            for i, role, figures in rows
-        ]
+        """Return a row for each evaluated client, as in clients.csv."""
+        return [dict(row) for row in self._rows]
 
-    def _summary(self) -> Summary:
-        simulation, setup = self._simulation, self._setup
-        final = self.history[-1].eval if self.history else None
-        final = final or simulation.measured(self._evaluation, Scores.of({}))
-        figures = with_last10(final, self.history)
-        present = simulation.population.present(max(1, len(self.history)))
-        existing = which(len(self._evaluation.test.as_is.clients), len(present))
-        new = which(len(self._evaluation.test.before.clients), len(self.federation.new))
-        return Summary(
-            method=registry.name_of("method", setup.method),
-            engine=registry.name_of("engine", simulation.engine),
-            seed=setup.seed,
-            rounds=len(self.history),
-            score=setup.task.objective.score,
-            protocol=protocol(
-                setup.task.objective.score,
-                setup.labels,
-                simulation.adapt_steps,
-                len(self.history),
-                existing,
-                new,
-                settles=setup.settles,
-            ),
-            existing=figures.existing,
-            new=figures.new,
-            validation=final.validation,
-            emphasis=setup.method.emphasis(),
-            train_loss=final.train_loss,
-            cost=totals(self.history),
-        )
+    def _new_client(self, x: ArrayLike, y: ArrayLike) -> tuple[Data, Sequence[Any]]:
+        """Check the examples of a new client. Returns (data, names of its outputs)."""
+        inputs, known = self._announcement.inputs, self._announcement.classes
+        if inputs.is_graph:
+            raise UserError(
+                "a new client of a graph also needs its edges; hold it out of training with partition.new_users instead"
+            )
+        given = {"new": (x, y, np.asarray(x)[:0], np.asarray(y)[:0])}
+        like = next(iter(self._work.task.initial.values()))
+        arrays = Federation.from_arrays(given, regression=not known, tokens=inputs.tokens is not None)
+        arrays = arrays.to(like.dtype, like.device)
+        if tuple(arrays.x.shape[1:]) != inputs.shape:
+            raise UserError(f"x has rows of shape {tuple(arrays.x.shape[1:])}, but the run has {inputs.shape}")
+        data, classes = arrays.data(0, "train", "local", self._work.stream("new", 0)), arrays.labels
+        if self._work.labels == "global":
+            if unknown := set(classes) - set(known):
+                raise UserError(f"labels {sorted(unknown)} are not among those of the federation: {list(known)}")
+            places = torch.tensor([known.index(label) for label in classes], device=data.y.device)
+            data, classes = data._replace(y=places[data.y]), known
+        if inputs.tokens is not None:
+            self._check_tokens(data.x, inputs.tokens)
+        return data, classes
 
-    def _module(self, personal: Tree, classes: Sequence[Any]) -> nn.Module:
-        module = self._setup.task.module(self._setup.method.personal_params(self._setup.task, self.shared, personal))
-        unused = self._setup.task.num_outputs - len(classes) if self._setup.shares_head else 0
-        module.classes = (*classes, *[None] * unused)  # type: ignore[assignment]
-        return module
-
-    def _check_tokens(self, x: Tensor) -> None:
-        task = self._setup.task
+    def _check_tokens(self, x: Tensor, known: tuple[int, int]) -> None:
+        task = self._work.task
         try:
             with torch.no_grad():
                 task.outputs(task.initial, x)
         except IndexError:
-            known = self.federation.x
             raise UserError(
                 f"x has tokens from {x.min()} to {x.max()}, and the model does not know all of them; those of the "
-                f"federation are from {known.min()} to {known.max()}"
+                f"federation are from {known[0]} to {known[1]}"
             ) from None
 
+    def _module(self, personal: Tree, classes: Sequence[Any]) -> nn.Module:
+        work = self._work
+        module = work.task.module(work.method.personal_params(work.task, self.shared, personal))
+        unused = work.task.num_outputs - len(classes) if work.shares_head else 0
+        module.classes = (*classes, *[None] * unused)  # type: ignore[assignment]
+        return module
+
     def _index(self, client: str) -> int:
-        ids, client = self.federation.ids, str(client)
-        if client not in ids:
-            raise UserError(f"no client {client!r}{registry.nearest(client, ids)} in this federation of {len(ids)}")
-        return ids.index(client)
+        client = str(client)
+        if client not in self.ids:
+            raise UserError(f"no client {client!r}{registry.nearest(client, self.ids)} in this run of {len(self.ids)}")
+        return self.ids.index(client)
 
 
-def _rows(role: str, plain: Scores, adapted: Scores) -> list[tuple[int, str, dict[str, float]]]:
-    columns = zip(plain.clients, plain.accuracy, plain.restricted, adapted.accuracy, adapted.restricted, strict=True)
-    names = ("accuracy", "restricted", "adapted", "adapted_restricted")
-    return [(i, role, dict(zip(names, map(float, figures), strict=True))) for i, *figures in columns]
+def load(folder: str | Path, model: nn.Module | None = None, method: Method | None = None) -> Run:
+    """Load a run from its folder, without the data it was trained on.
+
+    A run that was stopped or killed gives the state of its last checkpoint.
+
+    Args:
+        folder: the run folder.
+        model: your `nn.Module`, if the run was trained on one of your own. Its weights do not matter.
+        method: your method, if the run was trained with one that is not registered.
+    """
+    path = Path(folder)
+    recipe, artifact = read_recipe(path), read_artifact(path)
+    announcement = Announcement.from_json(artifact.announcement, model, method)
+    work = announcement.work(torch.device("cpu"), artifact.initial)
+    members = artifact.members
+
+    def create(i: int) -> Tree:
+        own = len(announcement.classes) if work.labels == "global" else len(members.classes.row(i))
+        return work.create(members.ids[i], work.num_outputs(own))
+
+    store = PersonalStore(create, len(members.ids), torch.device("cpu"))
+    index, trees = load_checkpoint(path / "checkpoint", store, {})
+
+    def personal(i: int) -> Tree:
+        if isinstance(work.method, Prepares) and store.is_unvisited(i):
+            raise UserError(
+                f"client {members.ids[i]!r} was neither visited nor evaluated in this run, and it needs its data to "
+                "prepare its personal state"
+            )
+        return store[i]
+
+    return Run(
+        announcement,
+        work,
+        members,
+        trees["shared"] if trees else work.method.init_shared(work.task),
+        personal,
+        read_history(path, index),
+        read_summary(path),
+        read_rows(path),
+        length(recipe["eval"]["adapt_steps"]),
+    )
+
+
+def _summary(announcement: Announcement, clients: Simulated, rounds: Rounds, evaluation: Evaluation) -> Summary:
+    final = rounds.history[-1].eval if rounds.history else None
+    final = final or measured(clients, evaluation, Scores.of({}))
+    figures = with_last10(final, rounds.history)
+    present = rounds.population.present(max(1, len(rounds.history)))
+    score = announcement.objective.score
+    noted = [record.notes["emphasis"] for record in rounds.history if "emphasis" in record.notes]
+    return Summary(
+        method=registry.name_of("method", announcement.method),
+        engine=registry.name_of("engine", clients.engine),
+        seed=announcement.seed,
+        rounds=len(rounds.history),
+        score=score,
+        protocol=protocol(
+            score,
+            announcement.labels,
+            rounds.adapt_steps,
+            len(rounds.history),
+            which(len(evaluation.test.as_is.clients), len(present)),
+            which(len(evaluation.test.before.clients), len(rounds.new)),
+            prepares=isinstance(announcement.method, Prepares),
+        ),
+        existing=figures.existing,
+        new=figures.new,
+        validation=final.validation,
+        emphasis=float(noted[0]) if noted else None,
+        train_loss=final.train_loss,
+        cost=totals(rounds.history),
+    )
+
+
+def _rows(federation: Federation, history: Sequence[Record], evaluation: Evaluation) -> list[dict[str, Any]]:
+    visits = Counter(client for record in history for client in record.cohort)
+    test = evaluation.test
+    rows = []
+    for role, plain, adapted in (("existing", test.as_is, test.adapted), ("new", test.before, test.after)):
+        scores = zip(plain.accuracy, plain.restricted, adapted.accuracy, adapted.restricted, strict=True)
+        for i, (accuracy, restricted, after, after_restricted) in zip(plain.clients, scores, strict=True):
+            rows.append(
+                {
+                    "client": federation.ids[i],
+                    "role": role,
+                    "classes": " ".join(str(federation.labels[label]) for label in federation.classes.row(i)),
+                    "train_examples": int(federation.sizes("train")[i]),
+                    "test_examples": int(federation.sizes("test")[i]),
+                    "visits": visits[federation.ids[i]],
+                    "accuracy": float(accuracy),
+                    "restricted": float(restricted),
+                    "adapted": float(after),
+                    "adapted_restricted": float(after_restricted),
+                }
+            )
+    return rows

@@ -1,25 +1,27 @@
-"""Train: from a federation and a recipe to a run, with its folder, its checkpoints and its resumption."""
+"""Training: from a federation and a recipe to a run, with its folder, its checkpoints and its resumption."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from coterie import registry, streams
+from coterie import registry
+from coterie.clients.announcement import Announcement, Inputs
 from coterie.clients.choose import choose
 from coterie.clients.engine import Engine
-from coterie.clients.machine import settle
-from coterie.clients.setup import Setup
-from coterie.core.method import Method, Round, Task
-from coterie.core.tree import digest, like
+from coterie.clients.machine import set_up
+from coterie.clients.simulated import Simulated
+from coterie.clients.work import Work
+from coterie.clients.workload import Workload
+from coterie.core.method import Calibrates, Method, Round
+from coterie.core.tree import Tree, digest, like
 from coterie.data.federation import Federation
 from coterie.errors import UserError
 from coterie.measure.record import Record
-from coterie.models.init import draw
 from coterie.models.model import Model
 from coterie.models.module import Own
 from coterie.recipe import NAMED, PLAIN, EngineSettings, Recipe, Tables, changed, make
@@ -27,14 +29,43 @@ from coterie.report.page import page
 from coterie.run import Run
 from coterie.server.participation import Fixed
 from coterie.server.population import Population, PopulationSettings
-from coterie.server.rounds import Simulation
+from coterie.server.rounds import Rounds
 from coterie.settings import length
-from coterie.storage.checkpoint import load_checkpoint, save_checkpoint
+from coterie.storage.artifact import Artifact, Members, read_artifact, write_artifact
 from coterie.storage.folder import RunFolder
 
 logger = logging.getLogger("coterie")
 
 T = TypeVar("T")
+
+
+class Keys(TypedDict, total=False):
+    """Keys of a recipe that `train` takes as arguments. A key that is not given has the recipe's default."""
+
+    rounds: int
+    clients_per_round: int | None
+    participation: str
+    probability: float | None
+    clients_range: Sequence[int] | None
+    seed: int
+    eval_every: int
+    eval_last: int
+    checkpoint_every: int
+    adapt_steps: int | str
+    eval_clients: int | None
+    engine: str
+    dtype: str
+    device: str
+
+
+_PLACES = {
+    "adapt_steps": ("eval", "adapt_steps"),
+    "eval_clients": ("eval", "clients"),
+    "engine": ("engine", "kind"),
+    "dtype": ("engine", "dtype"),
+    "device": ("engine", "device"),
+}
+"""Section and key of the arguments in a recipe. The others belong to [run], under their own names."""
 
 
 def train(
@@ -43,32 +74,31 @@ def train(
     model: str | Model | nn.Module = "mlp",
     method: str | Method = "pflego",
     head: str = "head",
-    rounds: int = 200,
-    clients_per_round: int | None = None,
-    participation: str = "fixed",
-    probability: float | None = None,
-    clients_range: Sequence[int] | None = None,
     population: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    eval_every: int = 10,
-    eval_last: int = 1,
-    checkpoint_every: int = 10,
-    adapt_steps: int | str = 50,
-    eval_clients: int | None = None,
-    engine: str = "auto",
-    dtype: str = "float32",
-    device: str = "auto",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     on_round: Callable[[Record], object] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    **keys: Unpack[Keys],
 ) -> Run:
-    """Train on a federation. The arguments are a recipe's keys; `head` names the head of an `nn.Module` of your own.
+    """Train on a federation.
 
-    `settings` has further keys of a recipe by section, like {"engine": {"workers": 2}, "model": {"head_init":
-    "uniform"}}. They go with a model and a method of your own, too, and win over the other arguments. `on_round` is
-    called after each round with its record, as in `Run.history`.
-    With `out` the run folder is written there; with `resume` too, the run in that folder goes on.
+    Args:
+        federation: the clients and their data.
+        model: name of a model (`coterie models`), its settings, or an `nn.Module` of your own.
+        method: name of a method (`coterie methods`), or a method such as `PFLEGO(tau=50)`.
+        head: name of the submodule of your own `nn.Module` that is its head.
+        population: keys of the section [population]: which clients are present, and which respond.
+        settings: further keys of a recipe by section, such as {"engine": {"workers": 2}}. They also apply to a model
+            and a method of your own, and override the other arguments.
+        on_round: function that is called after each round with its record, as in `Run.history`.
+        out: folder to write the run to.
+        resume: continue the run in the folder `out`.
+        keys: keys of a recipe: rounds, clients_per_round, participation, probability, clients_range, seed, eval_every,
+            eval_last, checkpoint_every, adapt_steps, eval_clients, engine, dtype, device.
+
+    Returns:
+        The run, with its figures and the models of all clients.
     """
     tables = _tables(settings or {})
     if isinstance(model, nn.Module):
@@ -76,26 +106,19 @@ def train(
     if not isinstance(model, str | Model):
         raise UserError(f"model must be a name, an nn.Module or a coterie model, not {model!r}")
     if not isinstance(method, str | Method):
-        raise UserError(f"method must be a name or a method like PFLEGO(), not {method!r}")
-    run = {
-        "rounds": rounds,
-        "clients_per_round": clients_per_round,
-        "participation": participation,
-        "probability": probability,
-        "clients_range": None if clients_range is None else list(clients_range),
-        "seed": seed,
-        "eval_every": eval_every,
-        "eval_last": eval_last,
-        "checkpoint_every": checkpoint_every,
-    }
-    tree = {
+        raise UserError(f"method must be a name or a method such as PFLEGO(), not {method!r}")
+    tree: dict[str, dict[str, Any]] = {
         "model": {"name": model} if isinstance(model, str) else {},
         "method": {"name": method} if isinstance(method, str) else {},
-        "run": run,
         "population": dict(population or {}),
-        "eval": {"adapt_steps": adapt_steps, "clients": eval_clients},
-        "engine": {"kind": engine, "dtype": dtype, "device": device},
     }
+    for argument, value in keys.items():
+        if argument not in Keys.__annotations__:
+            known = [*Keys.__annotations__, "model", "method", "head", "population", "settings", "out", "resume"]
+            raise TypeError(f"train() has no argument {argument!r}{registry.nearest(argument, known)}")
+        section, key = _PLACES.get(argument, ("run", argument))
+        if value is not None:
+            tree.setdefault(section, {})[key] = list(value) if isinstance(value, tuple) else value
     own: dict[str, Any] = {}
     if isinstance(model, Model):
         own["model"] = _with(model, "model", tables.pop("model", {}))
@@ -105,162 +128,199 @@ def train(
     return Training(recipe, federation, None if out is None else Path(out), resume=resume).play(on_round)
 
 
+class Prepared(NamedTuple):
+    """A run before its first round."""
+
+    announcement: Announcement
+    clients: Simulated
+    rounds: Rounds
+
+
+def prepare(recipe: Recipe, federation: Federation) -> Prepared:
+    """Prepare a run. Everything that can be wrong with a recipe is found here, before any work is done."""
+    if not len(federation.existing):
+        raise UserError("every client is a new user; keep some clients for training")
+    participation = recipe.run.cohorts(len(federation.existing))
+    participation.check(len(federation.existing))
+    everyone = participation == Fixed(len(federation.existing)) and recipe.population == PopulationSettings()
+    if recipe.method.everyone and not everyone:
+        name = registry.name_of("method", recipe.method)
+        raise UserError(f"{name} needs every client in every round; omit run.clients_per_round and [population]")
+    device = _device(recipe.engine.device)
+    federation = federation.to(getattr(torch, recipe.engine.dtype), device)
+    announcement = announced(recipe, federation)
+    work = announcement.work(device)
+    load = Workload(work, federation, recipe.aggregate)
+    announcement, load = _calibrated(announcement, load)
+    work, num_clients = load.work, len(federation.existing)
+    work.method.plan(Round(1, num_clients, federation.num_examples, num_clients, work.seed))  # it may object
+    clients = Simulated(load, *_engine(recipe.engine, load))
+    rounds = Rounds(
+        method=work.method,
+        task=work.task,
+        clients=clients,
+        participation=participation,
+        population=Population(recipe.population, federation.ids, federation.is_new, recipe.run.seed),
+        seed=recipe.run.seed,
+        num_rounds=recipe.run.rounds,
+        eval_every=recipe.run.eval_every,
+        adapt_steps=length(recipe.eval.adapt_steps),
+        eval_clients=recipe.eval.clients,
+        eval_last=recipe.run.eval_last,
+    )
+    return Prepared(announcement, clients, rounds)
+
+
+def announced(recipe: Recipe, federation: Federation) -> Announcement:
+    """Return what the server announces to every client of a federation."""
+    labels = recipe.method.labels if recipe.model.labels == "auto" else recipe.model.labels
+    outputs = len(federation.labels) if labels == "global" else int(federation.classes.lengths().max())
+    tokens = None
+    if not federation.x.is_floating_point():
+        tokens = (int(federation.x.min()), int(federation.x.max()))
+    return Announcement(
+        method=recipe.method,
+        model=recipe.model,
+        labels=labels,
+        classes=federation.labels,
+        num_outputs=max(1, outputs),
+        inputs=Inputs(tuple(federation.x.shape[1:]), tokens, federation.edges is not None),
+        objective=federation.objective,
+        seed=recipe.run.seed,
+        dtype=recipe.engine.dtype,
+    )
+
+
+def _calibrated(announcement: Announcement, load: Workload) -> tuple[Announcement, Workload]:
+    """Fill in hyper-parameters that theory computes from numbers that each client announces."""
+    work, method = load.work, load.work.method
+    if not isinstance(method, Calibrates) or method.is_calibrated:
+        return announcement, load
+    federation = load.federation
+    measured = {
+        federation.ids[i]: method.measure(work.task, load.data(i, "train", 0)) for i in federation.existing.tolist()
+    }
+    method = method.calibrate(measured)
+    work = Work(method, work.task, work.labels, work.seed)
+    return replace(announcement, method=method), replace(load, work=work)
+
+
 class Training:
-    """A run that is checked and ready to go, or to go on: making it finds what is wrong, before any work is done."""
+    """A run that is ready to start or to continue. Creating it finds what is wrong, before any work is done."""
 
     def __init__(
         self, recipe: Recipe, federation: Federation, out: Path | None = None, *, resume: bool = False
     ) -> None:
         self.recipe = recipe
-        self.simulation = prepare(recipe, federation)
+        self.announcement, self.clients, self.rounds = prepare(recipe, federation)
         self._folder = _open(out, recipe, resume)
         if self._folder:
-            model = digest(self.simulation.setup.task.initial)
+            model = digest(self.rounds.task.initial)
             self._facts = {"federation": federation.fingerprint(), "initial model": model}
             if resume:
                 self._restore(self._folder)
                 self._folder.lengthen(recipe.as_dict())
+            else:
+                write_artifact(self._folder.path, self._artifact())
 
     def play(
         self,
         on_round: Callable[[Record], object] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> Run:
-        """To the end, or until `should_stop`, which is asked after each round; then KeyboardInterrupt is raised."""
-        engine = self.simulation.engine
-        name = registry.name_of("engine", engine)
-        logger.info("engine %s: %s (%s)", name, engine.__doc__, self.simulation.reason)
+        """Play to the end, or until `should_stop`, which is asked after each round; then raise KeyboardInterrupt."""
+        name = registry.name_of("engine", self.clients.engine)
+        logger.info("engine %s: %s (%s)", name, self.clients.engine.__doc__, self.clients.reason)
         try:
-            for record in self.simulation.play():
-                last = record.round == self.simulation.rounds
+            for record in self.rounds.play():
+                last = record.round == self.rounds.num_rounds
                 stop = not last and should_stop is not None and should_stop()
                 self._write(record, checkpoint=stop or last)
                 if on_round:
                     on_round(record)
                 if stop:
                     raise KeyboardInterrupt
-            run = Run(self.recipe, self.simulation)
+            run = Run.trained(self.announcement, self.clients, self.rounds)
             if self._folder:
-                recipe, clients = self.recipe.as_dict(), run.clients()
-                report = page(self._folder.path.name, recipe, run.summary, run.history, clients)
-                self._folder.finish(run.summary, clients, report)
+                if not self.rounds.history:
+                    self._checkpoint(self._folder)
+                recipe, rows = self.recipe.as_dict(), run.clients()
+                report = page(self._folder.path.name, recipe, run.summary, run.history, rows)
+                self._folder.finish(run.summary, rows, report)
             return run
         finally:
             if self._folder:
                 self._folder.close()
-            engine.close()
+            self.clients.close()
 
     def _write(self, record: Record, checkpoint: bool) -> None:
         if self._folder is None:
             return
         self._folder.append(record)
         if checkpoint or record.round % self.recipe.run.checkpoint_every == 0:
-            simulation = self.simulation
-            trees = {"shared": simulation.shared, "memory": simulation.memory}
-            self._folder.sync()
-            save_checkpoint(self._folder.checkpoints, len(simulation.history), trees, simulation.store, self._facts)
+            self._checkpoint(self._folder)
+
+    def _checkpoint(self, folder: RunFolder) -> None:
+        trees = {"shared": self.rounds.shared, "memory": self.rounds.memory}
+        folder.sync()
+        self.clients.save(folder.checkpoints, len(self.rounds.history), trees, self._facts)
 
     def _restore(self, folder: RunFolder) -> None:
-        simulation = self.simulation
-        index, trees = load_checkpoint(folder.checkpoints, simulation.store, self._facts)
+        read_artifact(folder.path)
+        index, trees = self.clients.restore(folder.checkpoints, self._facts)
         if index == 0 and folder.num_records() > self.recipe.run.checkpoint_every:
-            raise UserError(f"{folder.checkpoints} is gone; start the run anew in another folder")
-        simulation.history = folder.rewind(index)
+            raise UserError(f"{folder.checkpoints} is gone; start the run again in another folder")
+        self.rounds.history = folder.rewind(index)
         if trees:
-            simulation.shared = like(simulation.shared, trees["shared"])
-            simulation.memory = like(simulation.memory, trees["memory"])
+            self.rounds.shared = like(self.rounds.shared, trees["shared"])
+            self.rounds.memory = like(self.rounds.memory, trees["memory"])
 
+    def _artifact(self) -> Artifact:
+        federation = self.clients.load.federation
+        members = Members(federation.ids, federation.classes, federation.is_new)
+        return Artifact(self.announcement.to_json(), self._network(), members)
 
-def prepare(recipe: Recipe, federation: Federation) -> Simulation:
-    """The run before its first round; everything that can be wrong with a recipe is found here."""
-    if not len(federation.existing):
-        raise UserError("every client is a new user; leave some for the training")
-    participation = recipe.run.cohorts(len(federation.existing))
-    participation.check(len(federation.existing))
-    everyone = participation == Fixed(len(federation.existing)) and recipe.population == PopulationSettings()
-    if recipe.method.everyone and not everyone:
-        name = registry.name_of("method", recipe.method)
-        raise UserError(f"{name} needs every client in every round; leave out run.clients_per_round and [population]")
-    device = _device(recipe.engine.device)
-    dtype: torch.dtype = getattr(torch, recipe.engine.dtype)
-    federation = federation.to(dtype, device)
-    labels = recipe.method.labels if recipe.model.labels == "auto" else recipe.model.labels
-    outputs = max(1, len(federation.labels) if labels == "global" else int(federation.classes.lengths().max()))
-    with streams.torch_seeded(streams.key(recipe.run.seed, "model")):
-        net = draw(recipe.model, tuple(federation.x.shape[1:]), outputs)
-    net = net.to(device, dtype)
-    if all(value.ndim < 5 for value in (*net.parameters(), *net.buffers())):  # of images; it refuses volumes
-        net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    task = Task(
-        net,
-        recipe.model.head,
-        _example(federation.x),
-        recipe.model.buffers,
-        recipe.model.head_init,
-        federation.objective,
-        federation.edges is not None,
-    )
-    if task.num_outputs < outputs:
-        raise UserError(f"the model has {task.num_outputs} outputs, the labels need {outputs}")
-    setup = Setup(recipe.method, task, federation, labels, recipe.aggregate, recipe.run.seed)
-    clients = (setup.data(i, "train", 0) for i in federation.existing.tolist())
-    setup = replace(setup, method=recipe.method.tuned(task, clients))
-    num_clients = len(federation.existing)
-    setup.method.plan(Round(1, num_clients, federation.num_examples, num_clients, setup.seed))  # it may object
-    return Simulation(
-        *_engine(recipe.engine, setup),
-        setup,
-        participation,
-        Population(recipe.population, federation, recipe.run.seed),
-        recipe.run.rounds,
-        recipe.run.eval_every,
-        length(recipe.eval.adapt_steps),
-        recipe.eval.clients,
-        recipe.run.eval_last,
-    )
+    def _network(self) -> Tree:
+        net = self.announcement.network()
+        return {name: value.detach() for name, value in net.state_dict().items()}
 
 
 def _tables(settings: Mapping[str, Mapping[str, Any]]) -> Tables:
-    """Of sections that are not about data, which the federation has."""
+    """Check that all sections are known. Sections about data are not, because the federation has the data."""
     sections = [name for name in (*NAMED, *PLAIN) if name not in ("data", "partition")]
     for section, table in settings.items():
         if section not in sections or not isinstance(table, Mapping):
             raise UserError(
-                f'settings has keys by section, like {{"engine": {{"workers": 2}}}}, not {section!r}: {table!r}; '
-                f"the sections are: {', '.join(sections)}"
+                f'settings must have keys by section, like {{"engine": {{"workers": 2}}}}, not {section!r}: {table!r}; '
+                f"available sections: {', '.join(sections)}"
             )
     return {section: dict(table) for section, table in settings.items()}
 
 
 def _with(part: T, section: str, keys: Mapping[str, Any]) -> T:
-    """The same with these keys in the place of its own."""
+    """Return the part with some keys replaced."""
     if not keys:
         return part
     before = {field.name: getattr(part, field.name) for field in fields(part)}  # type: ignore[arg-type]
     return make(type(part), section, {**before, **keys})
 
 
-def _example(x: Tensor) -> Tensor:
-    """One that shows what the model must take: of tokens, that with the largest."""
-    return x[:1] if x.is_floating_point() else x[x.flatten(1).amax(1).argmax()][None]
-
-
-def _engine(settings: EngineSettings, setup: Setup) -> tuple[Engine, str]:
-    settle(settings.threads)
+def _engine(settings: EngineSettings, load: Workload) -> tuple[Engine, str]:
+    set_up(settings.threads)
     if settings.kind == "auto":
-        return choose(setup, settings.memory)
+        return choose(load, settings.memory)
     cls = registry.load("engine", settings.kind)
     engine: Engine = cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
-    if why_not := engine.unfit(setup):
+    if why_not := engine.unfit(load):
         raise UserError(f'engine.kind = "{settings.kind}" cannot do this: {why_not}; use "auto"')
-    engine.open(setup)
-    return engine, "as asked"
+    engine.open(load)
+    return engine, "as configured"
 
 
 def _open(out: Path | None, recipe: Recipe, resume: bool) -> RunFolder | None:
     if out is None:
         if resume:
-            raise UserError("to resume, say where the run is: out=FOLDER")
+            raise UserError("to resume, name the folder of the run: out=FOLDER")
         return None
     return RunFolder.reopen(out, recipe.as_dict()) if resume else RunFolder.create(out, recipe.as_dict())
 
@@ -270,6 +330,6 @@ def _device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if (name == "cuda" and not torch.cuda.is_available()) or (name == "mps" and not torch.backends.mps.is_available()):
         raise UserError(
-            f'engine.device = "{name}": this machine or this build of PyTorch has none; use "cpu" or "auto"'
+            f'engine.device = "{name}" is not available on this machine or in this PyTorch; use "cpu" or "auto"'
         )
     return torch.device(name)

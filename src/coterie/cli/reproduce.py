@@ -72,8 +72,7 @@ def _run_missing(campaign: "Campaign") -> None:
     for n, cell in enumerate(missing, 1):
         logger.info("%s (%d of %d)", cell.name, n, len(missing))
         training = campaign.training(cell)
-        setup, done = training.simulation.setup, len(training.simulation.history)
-        with RunProgress(screen, setup, cell.recipe.run.rounds, done, quiet=False) as progress:
+        with RunProgress(screen, training.clients, training.rounds, quiet=False) as progress:
             campaign.play(cell, training, progress.advance, lambda: bool(interrupted))
 
 

@@ -39,8 +39,7 @@ def run(
     training = Training(settings, federation, folder, resume=resume is not None)
     logger.info("%s on %s: %s", names["method"], names["data"], federation)
     interrupted = on_interrupt()
-    setup, done = training.simulation.setup, len(training.simulation.history)
-    with RunProgress(screen, setup, settings.run.rounds, done, quiet=as_json) as progress:
+    with RunProgress(screen, training.clients, training.rounds, quiet=as_json) as progress:
         try:
             result = training.play(progress.advance, lambda: bool(interrupted))
         except KeyboardInterrupt:

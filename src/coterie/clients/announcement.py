@@ -59,16 +59,15 @@ class Announcement:
     seed: int
     dtype: Literal["float32", "float64"] = "float32"
 
-    def network(self, device: torch.device) -> nn.Module:
+    def network(self) -> nn.Module:
         """Draw the initial network."""
         with streams.torch_seeded(streams.key(self.seed, "model")):
-            net = draw(self.model, self.inputs.shape, self.num_outputs)
-        return net
+            return draw(self.model, self.inputs.shape, self.num_outputs)
 
     def work(self, device: torch.device, initial: Tree | None = None) -> Work:
         """Return the work of a client, with the initial values of the network if they are given."""
         dtype: torch.dtype = getattr(torch, self.dtype)
-        net = self.network(device)
+        net = self.network()
         if initial is not None:
             net.load_state_dict(initial)
         net = net.to(device, dtype)
@@ -135,5 +134,7 @@ def _read(kind: str, tree: Mapping[str, Any], net: nn.Module | None = None) -> A
         return Own(net=net, **{"head_name": "head", **options})
     if name not in registry.names(kind):
         what = "nn.Module" if kind == "model" else "method"
-        raise UserError(f"the run used {name}, a {kind} of your own: pass the {what}, as in coterie.load(run, {kind}=...)")
+        raise UserError(
+            f"the run used {name}, a {kind} of your own: pass the {what}, as in coterie.load(run, {kind}=...)"
+        )
     return registry.load(kind, name)(**options)

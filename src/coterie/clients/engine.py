@@ -30,12 +30,14 @@ class Call(NamedTuple):
     """Trees of each client, which the function takes after the shared model."""
     split: str | None = None
     """Split of the data that the function takes last; without one it takes none."""
-    index: int = 0
+    round: int = 0
     """Round of the clients' random streams."""
 
     def part(self, places: Sequence[int]) -> "Call":
         """Return the call for some of the clients, by their places among the clients."""
-        return self._replace(clients=take(self.clients, places), states=tuple(take(kind, places) for kind in self.states))
+        return self._replace(
+            clients=take(self.clients, places), states=tuple(take(kind, places) for kind in self.states)
+        )
 
 
 class Cohort(NamedTuple):
@@ -174,11 +176,11 @@ def reporting(load: Workload, call: Call) -> Iterator[None]:
     except Exception as error:
         stage = getattr(call.function, "func", call.function).__name__
         names = [repr(load.federation.ids[client]) for client in call.clients]
-        who = f"client {names[0]}"
+        who, hint = f"client {names[0]}", ""
         if len(names) > 1:
             who = f"clients {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}, computed together"
-        hint = '; engine.kind = "loop" computes one client at a time and shows which one it is' if len(names) > 1 else ""
-        round_ = f" in round {call.index}" if call.index else ""
+            hint = '; engine.kind = "loop" computes one client at a time and shows which one it is'
+        when = f" in round {call.round}" if call.round else ""
         raise ClientError(
-            f"{type(load.work.method).__name__}.{stage} failed for {who}{round_}: {type(error).__name__}: {error}{hint}"
+            f"{type(load.work.method).__name__}.{stage} failed for {who}{when}: {type(error).__name__}: {error}{hint}"
         ) from error

@@ -1,7 +1,8 @@
 """The whole cohort passes through the body once, for methods whose body stays fixed during a round.
 
-The features of all examples are computed in one pass and kept with their graph. The heads are trained on them in batched
-products. Then *one* backward pass of Σ_i w_i ℓ_i gives the aggregate directly, so no client's own gradient is formed.
+The features of all examples are computed in one pass and kept with their graph. The heads are trained on them in
+batched products. Then *one* backward pass of Σ_i w_i ℓ_i gives the aggregate directly, so that no
+client's own gradient is formed.
 """
 
 import time
@@ -74,7 +75,7 @@ def _at_once(load: Workload, cohort: Cohort) -> Results:
     numbers: Tree = {}
     for group, data, own in zip(alike, batches, torch.split(features, [len(part) for part in x]), strict=True):
         before = stack(take(cohort.personal, group))
-        with reporting(load, Call(method.on_features, shared, take(clients, group), (), index=rnd.index)):
+        with reporting(load, Call(work.local_update, shared, take(clients, group), (), round=rnd.index)):
             g, sent, after = on_features(before, _padded(own, data.mask), data)
         w = cohort.weights[group].to(g)
         g_features.append(_without_padding(g.mul_(w.reshape(-1, *[1] * (g.ndim - 1))), data.mask))

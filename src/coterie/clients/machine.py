@@ -14,7 +14,7 @@ KEPT = 64 << 20
 def set_up(threads: int) -> None:
     """Set the number of threads per operation (0: PyTorch's choice), and keep freed memory for the next round.
 
-    Otherwise glibc would return blocks of a cohort's size to the system at once, and every round would pay for each page.
+    Otherwise glibc returns blocks of a cohort's size to the system at once, and every round pays for each page again.
     """
     if threads:
         torch.set_num_threads(threads)

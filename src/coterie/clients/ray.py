@@ -1,7 +1,7 @@
 """The cohort in shards, over the workers of a Ray cluster: the processes of one machine, or of many.
 
-A worker has the federation and an engine of the usual kind. It does the local updates of its shard with that engine, and
-answers with one weighted sum, so that messages do not grow with the cohort.
+A worker has the federation and an engine of the usual kind. It does the local updates of its shard with that engine
+and answers with one weighted sum, so that messages do not grow with the cohort.
 
 Personal states stay in the driver's store and travel with their shard both ways. So a worker has nothing to lose, any
 worker can do any client, and a checkpoint belongs to the driver alone. The price is one head each way for each client.

@@ -26,15 +26,17 @@ OWED = "owed"
 class Simulated(Clients):
     """All clients of a federation, computed here by an engine."""
 
-    def __init__(self, load: Workload, engine: Engine) -> None:
+    def __init__(self, load: Workload, engine: Engine, reason: str = "") -> None:
         self.load = load
         self.engine = engine
+        self.reason = reason
+        """Why this engine was chosen."""
         federation = load.federation
         self.ids = federation.ids
         self.is_new = federation.is_new
         self.splits = [split for split in ("test", "validation") if split in federation.splits]
         self.store = PersonalStore(self._create, len(self.ids), federation.x.device)
-        self.on_prepared: Callable[[int], object] = lambda number: None
+        self.on_prepared: Callable[[int], object] = lambda _: None
         """Called with the number of clients that have prepared so far, each time that one has."""
         self._pending: dict[int, Tree] = {}
         """New personal states of the last cohort, until the round counts."""

@@ -37,12 +37,14 @@ class Vmap(Engine):
         kinds = [*call.states, *[0] * bool(call.split)]
         in_dims = ({name: 0 if name in own_copy else None for name in call.shared}, *[0] * len(kinds))
         batched = vmap(partial(call.function, load.work), in_dims=in_dims)
-        sizes = load.federation.sizes(call.split)[list(call.clients)].tolist() if call.split else [0] * len(call.clients)
+        sizes = (
+            load.federation.sizes(call.split)[list(call.clients)].tolist() if call.split else [0] * len(call.clients)
+        )
         for places in groups(load, sizes, call.states):
             largest = max(sizes[place] for place in places)
             for part in chunks(places, self.at_once(load, largest)):
                 mine = [stack(take(kind, part)) for kind in call.states]
-                data = [load.gather(take(call.clients, part), call.split, call.index)] if call.split else []
+                data = [load.gather(take(call.clients, part), call.split, call.round)] if call.split else []
                 given = {
                     name: value.expand(len(part), *value.shape) if name in own_copy else value
                     for name, value in call.shared.items()

@@ -223,16 +223,13 @@ class Task:
             shape = "x".join(map(str, self._example.shape[1:]))
             kind = "graphs with nodes" if self.is_graph else "inputs"
             embeds = any(isinstance(part, nn.Embedding) for part in model.modules())
-            tokens = (
-                "; if the inputs are tokens, set tokens=True" if embeds and self._example.is_floating_point() else ""
-            )
+            as_amounts = embeds and self._example.is_floating_point()
+            tokens = "; if the inputs are tokens, set tokens=True" if as_amounts else ""
             raise UserError(
                 f"the model does not take {kind} of shape {shape} and type {self._example.dtype}: {error}{tokens}"
             ) from None
         if not isinstance(outputs, Tensor) or outputs.ndim < 2:
-            what = (
-                f"one of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
-            )
+            shape = f"one of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else ""
             raise UserError(
                 "the model must return one tensor of shape (N, ..., outputs), not "
                 f"{shape or type(outputs).__name__}; wrap it in a module that does"

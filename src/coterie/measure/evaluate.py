@@ -53,7 +53,7 @@ class Evaluation(NamedTuple):
     validation: OnSplit | None
     """Scores for choosing between models, if examples were kept for that."""
     train_loss: float
-    """Objective (1): sum over existing clients of N_i/N times the loss of the client's model as it is. NaN without any."""
+    """Objective (1): the loss of each existing client's model as it is, weighted by N_i/N. NaN without such clients."""
 
 
 def evaluate(

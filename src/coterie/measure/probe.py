@@ -143,7 +143,8 @@ class Probe:
         def watched(params: Tree, x: Inputs) -> tuple[Tensor, Tree]:
             forwards.append(1)
             features, buffers = original(params, x)
-            return _Watched.apply(features, backwards.append), buffers
+            seen: Tensor = _Watched.apply(features, backwards.append)  # type: ignore[no-untyped-call]
+            return seen, buffers
 
         task._features = watched  # type: ignore[method-assign]
         with torch_seeded(0), CountFlops() as counted:

@@ -71,11 +71,11 @@ def with_last10(final: Figures, history: Sequence[Record]) -> Figures:
     return Figures(Existing(**found["existing"]), New(**found["new"]))
 
 
-def protocol(score: str, labels: str, adapt_steps: int, rounds: int, existing: str, new: str, *, settles: bool) -> str:
+def protocol(score: str, labels: str, adapt_steps: int, rounds: int, existing: str, new: str, *, prepares: bool) -> str:
     """A sentence that says which clients, which model, before or after adaptation, which split, which round."""
     own, all_of_them = "its own classes", "the union of all classes (restricted_mean: its own classes only)"
     unit = ("epoch" if adapt_steps == 1 else "epochs") if isinstance(adapt_steps, Epochs) else "steps"
-    made = "; new.before has what the method makes of a client's training split at first sight" if settles else ""
+    made = "; new.before has what the method makes of a client's training split at first sight" if prepares else ""
     space = f", over {own if labels == 'local' else all_of_them}" if score == "accuracy" else ""
     return (
         f"{score[0].upper()}{score[1:]} on each client's own test split after round {rounds}{space}, "

@@ -38,5 +38,6 @@ class FedAvg(Method):
 
     def notes(self, update: Update, rnd: Round) -> dict[str, float | str]:
         """Record how much FedAvg emphasizes fast personalization (Table 1 of the FedDecay paper)."""
-        known = rnd.index == 1 and not isinstance(self.tau, str)
-        return {"emphasis": (self.tau - 1) * self.eta / 2} if known else {}
+        if rnd.index > 1 or isinstance(self.tau, str):
+            return {}
+        return {"emphasis": (self.tau - 1) * self.eta / 2}

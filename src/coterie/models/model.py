@@ -6,7 +6,8 @@ from typing import Literal
 
 from torch import nn
 
-from coterie.core.task import BufferPolicy, HeadInit
+from coterie.core.heads import HeadInit
+from coterie.core.task import BufferPolicy
 from coterie.settings import settings
 
 

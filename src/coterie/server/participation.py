@@ -1,4 +1,4 @@
-"""Who takes part in a round: each process draws a cohort, and says the r that makes r/I a client's probability."""
+"""How the cohort of a round is drawn, and its expected size r, so that a client takes part with probability r/I."""
 
 from abc import ABC, abstractmethod
 from typing import Annotated
@@ -12,29 +12,31 @@ from coterie.settings import Count, settings
 
 
 class Participation(ABC):
+    """A random process that draws cohorts."""
+
     @abstractmethod
     def check(self, num_clients: int) -> None:
-        """Raise UserError where a cohort cannot be drawn from so many clients."""
+        """Raise UserError if a cohort cannot be drawn from this number of clients."""
 
     @abstractmethod
     def draw(self, num_clients: int, rng: np.random.Generator) -> tuple[Index, float]:
-        """(cohort, r): places among the clients in increasing order, and the expected size of such a cohort.
+        """Draw a cohort. Returns (places among the clients in increasing order, expected size r of the cohort).
 
-        Where fewer clients are there than it asks for, all of them are drawn.
+        If fewer clients are present than the process asks for, all of them are drawn.
         """
 
 
 @settings
 class Fixed(Participation):
-    """Always r clients, without replacement: case (b) of the PFLEGO paper, section 3.2.1."""
+    """A fixed number r of clients, without replacement: case (b) of the PFLEGO paper, section 3.2.1."""
 
     r: Count
 
     def check(self, num_clients: int) -> None:
         if self.r > num_clients:
             raise UserError(
-                f"run.clients_per_round = {self.r}, but only {num_clients} to draw from; lower it, or leave it out "
-                "(--set run.clients_per_round=) to take all clients"
+                f"run.clients_per_round = {self.r}, but only {num_clients} clients can be drawn; lower it, or omit "
+                "it (--set run.clients_per_round=) to take all clients"
             )
 
     def draw(self, num_clients: int, rng: np.random.Generator) -> tuple[Index, float]:
@@ -44,7 +46,7 @@ class Fixed(Participation):
 
 @settings
 class Independent(Participation):
-    """Each client on its own with probability pi: case (a). The cohort may be empty."""
+    """Each client independently with probability pi: case (a) of the PFLEGO paper. The cohort may be empty."""
 
     pi: Annotated[float, Field(gt=0, le=1)]
 
@@ -58,7 +60,7 @@ class Independent(Participation):
 
 @settings
 class Uniform(Participation):
-    """First r uniformly from low, ..., high, then so many clients: Figure 7 of the PFLEGO paper."""
+    """A number of clients that is drawn uniformly from low, ..., high: Figure 7 of the PFLEGO paper."""
 
     low: Count
     high: Count

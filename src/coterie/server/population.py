@@ -1,6 +1,7 @@
-"""Who is there: clients that come and go between rounds, and clients that do not answer.
+"""The population: clients that join and leave between rounds, and clients that do not answer.
 
-Whoever is absent is not drawn, and does not count in I and N; whoever comes back has the personal state it left with.
+An absent client is not drawn, and does not count in I and N. A client that returns continues with the state it had when
+it left.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,6 @@ from typing_extensions import TypedDict
 
 from coterie import streams
 from coterie.core.data import Index
-from coterie.data.federation import Federation
 from coterie.errors import UserError
 from coterie.settings import Count, Share, settings
 
@@ -21,7 +21,7 @@ Present = NDArray[np.bool_]
 
 
 class Change(TypedDict):
-    """Just before that round."""
+    """Clients that join and leave just before a round."""
 
     round: Count
     join: NotRequired[list[str]]
@@ -30,29 +30,31 @@ class Change(TypedDict):
 
 @settings
 class PopulationSettings:
+    """The section [population] of a recipe."""
+
     schedule: list[Change] = field(default_factory=list)
-    """Who comes and who goes before which round: { round = 50, join = ["7"], leave = ["0", "1"] }. Whoever comes before
-    it has gone is absent at first."""
+    """Clients that join and leave, by round: { round = 50, join = ["7"], leave = ["0"] }. A client whose first entry is
+    `join` starts absent."""
     absent: Share = 0.0
-    """Share of the clients that are not there at first, at random; not with a schedule."""
+    """Share of the clients that start absent, drawn at random. Not allowed with a schedule."""
     join: Share = 0.0
-    """Probability that an absent client comes before a round."""
+    """Probability that an absent client joins before a round."""
     leave: Share = 0.0
-    """Probability that a present client goes before a round."""
+    """Probability that a present client leaves before a round."""
     dropout: Share = 0.0
-    """Probability that a client of a cohort does not answer, each on its own."""
+    """Probability that a client of a cohort does not answer, independently of the others."""
 
 
 class Population:
-    """`present(t)` is a function of the settings, the seed and t alone, so that a resumed run sees the same."""
+    """The clients that are present in each round: a function of settings, seed and round, the same after a resume."""
 
-    def __init__(self, settings: PopulationSettings, federation: Federation, seed: int) -> None:
-        self._settings, self._federation, self._seed = settings, federation, seed
-        self._changes = {change["round"]: change for change in _checked(settings, federation)}
+    def __init__(self, settings: PopulationSettings, ids: Sequence[str], is_new: Present, seed: int) -> None:
+        self._settings, self._ids, self._is_new, self._seed = settings, ids, is_new, seed
+        self._changes = {change["round"]: change for change in _checked(settings, ids, is_new)}
         self._round, self._present = 0, self._at_first()
 
     def present(self, index: int) -> Index:
-        """The clients that may take part in round 1, 2, ..."""
+        """Return the clients that may take part in round 1, 2, ..."""
         if index < self._round:
             self._round, self._present = 0, self._at_first()
         while self._round < index:
@@ -61,48 +63,50 @@ class Population:
         return np.flatnonzero(self._present)
 
     def answering(self, cohort: Index, r: float, index: int) -> tuple[Index, float]:
-        """Of a cohort that is drawn with an expected size of r: who answers, and the expected number of such."""
+        """Return which clients of a cohort answer, and their expected number if the cohort has expected size r."""
         if not self._settings.dropout:
             return cohort, r
         lots = streams.generator(self._seed, "answering", index).random(len(cohort))
         return cohort[lots >= self._settings.dropout], r * (1 - self._settings.dropout)
 
     def _at_first(self) -> Present:
-        there = ~self._federation.is_new
+        there = ~self._is_new
         seen: set[str] = set()
         for _, change in sorted(self._changes.items()):
             comes = set(change.get("join", [])) - seen
-            there &= ~np.isin(self._federation.ids, list(comes))
+            there &= ~np.isin(self._ids, list(comes))
             seen |= comes | set(change.get("leave", []))
         if self._settings.absent:
-            existing = self._federation.existing
+            existing = np.flatnonzero(~self._is_new)
             number = int(self._settings.absent * len(existing) + 1e-9)
             there[streams.generator(self._seed, "absent").choice(existing, number, replace=False)] = False
         return there
 
     def _moved(self, present: Present, index: int) -> Present:
         if change := self._changes.get(index):
-            ids = self._federation.ids
+            ids = self._ids
             return (present | np.isin(ids, change.get("join", []))) & ~np.isin(ids, change.get("leave", []))
         if not (self._settings.join or self._settings.leave):
             return present
         lots = streams.generator(self._seed, "population", index).random(len(present))
         stays, comes = lots >= self._settings.leave, lots < self._settings.join
-        moved: Present = np.where(present, stays, comes) & ~self._federation.is_new
+        moved: Present = np.where(present, stays, comes) & ~self._is_new
         return moved
 
 
-def _checked(settings: PopulationSettings, federation: Federation) -> Sequence[Change]:
+def _checked(settings: PopulationSettings, ids: Sequence[str], is_new: Present) -> Sequence[Change]:
     if settings.schedule and (settings.join or settings.leave or settings.absent):
-        raise UserError("population.schedule says who comes and goes; leave out population.join, leave and absent")
+        raise UserError(
+            "population.schedule already says which clients join and leave; omit population.join, leave and absent"
+        )
     rounds = [change["round"] for change in settings.schedule]
     if twice := {each for each in rounds if rounds.count(each) > 1}:
-        raise UserError(f"population.schedule has round {min(twice)} more than once; put its changes together")
-    may = {federation.ids[i] for i in federation.existing}
+        raise UserError(f"population.schedule has round {min(twice)} more than once; merge its changes into one entry")
+    may = {ids[i] for i in np.flatnonzero(~is_new).tolist()}
     for change in settings.schedule:
         for who in [*change.get("join", []), *change.get("leave", [])]:
             if who not in may:
                 raise UserError(
-                    f"population.schedule names {who!r}, who is not among the {len(may):,} clients of the training"
+                    f"population.schedule names client {who!r}, which is not one of the {len(may):,} training clients"
                 )
     return settings.schedule

@@ -14,7 +14,7 @@ from coterie.core.method import Method, Round, Task, Tree
 from coterie.core.tree import num_bytes
 from coterie.measure.cost import Cost
 from coterie.measure.evaluate import Evaluation, Scores, evaluate, measured
-from coterie.measure.record import Present, Record
+from coterie.measure.record import PopulationSize, Record
 from coterie.server.participation import Participation
 from coterie.server.population import Population
 from coterie.server.round import play_round
@@ -32,7 +32,7 @@ class Rounds:
     participation: Participation
     population: Population
     seed: int
-    rounds: int
+    num_rounds: int
     """Number of rounds to play."""
     eval_every: int
     """Number of rounds between evaluations."""
@@ -66,7 +66,7 @@ class Rounds:
 
     def play(self) -> Iterator[Record]:
         """Play the rounds that are left. A record is yielded once its round is part of the state and the history."""
-        while len(self.history) < self.rounds:
+        while len(self.history) < self.num_rounds:
             record = self._next_round()
             self.history.append(record)
             yield record
@@ -97,7 +97,7 @@ class Rounds:
         cohort, silent = answering.tolist(), np.setdiff1d(asked, answering).tolist()
         examples = int(self.clients.sizes()[present].sum())
         rnd = self.method.plan(Round(index, len(present), examples, r, self.seed))
-        due = index % self.eval_every == 0 or index > self.rounds - self.eval_last
+        due = index % self.eval_every == 0 or index > self.num_rounds - self.eval_last
 
         sent = self.shared
         played = play_round(self.method, self.task, self.clients, sent, self.memory, cohort, rnd, scored=due)
@@ -111,7 +111,7 @@ class Rounds:
             train_loss=played.loss,
             cost=played.cost + Cost(bytes_down=num_bytes(sent) * len(silent)),
             eval=measured(self.clients, self.latest, Scores.of(played.scores)) if due and self.latest else None,
-            population=Present(rnd.num_clients, rnd.num_examples) if changed else None,
+            population=PopulationSize(rnd.num_clients, rnd.num_examples) if changed else None,
             silent=tuple(ids[i] for i in silent),
             refused=tuple(ids[i] for i in played.refused),
             notes=played.notes,
@@ -129,6 +129,6 @@ class Rounds:
                 logger.warning(f"round {record.round}: {note}")
         if record.refused:
             logger.warning(
-                f"round {record.round}: {len(record.refused)} of {len(record.cohort)} clients sent numbers that are not "
-                "finite and are left out; they are not a random sample, so the weights of the others are biased"
+                f"round {record.round}: {len(record.refused)} of {len(record.cohort)} clients sent numbers that are "
+                "not finite and are left out; they are not a random sample, so the weights of the others are biased"
             )

@@ -1,12 +1,13 @@
 """What a run folder keeps besides checkpoints, so that models can be loaded without the data.
 
-    announcement.json       what every client was told before the first round
-    initial.safetensors     the initial network
-    clients.safetensors     names, label sets and roles of the clients
+announcement.json       what every client was told before the first round
+initial.safetensors     the initial network
+clients.safetensors     names, label sets and roles of the clients
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ def write_artifact(folder: Path, artifact: Artifact) -> None:
     """Write the files of an artifact."""
     members = artifact.members
     names = [name.encode() for name in members.ids]
-    columns = {
+    columns: dict[str, NDArray[Any]] = {
         "ids": np.frombuffer(b"".join(names), np.uint8),
         "ids_lengths": np.array([len(name) for name in names], np.int64),
         "classes": members.classes.values,
@@ -63,8 +64,8 @@ def read_artifact(folder: Path) -> Artifact:
     missing = [name for name in (ANNOUNCEMENT, INITIAL, MEMBERS) if not (folder / name).exists()]
     if missing:
         raise UserError(
-            f"{folder} lacks {', '.join(missing)}, so its models cannot be loaded or trained further. Folders of earlier "
-            "versions of Coterie lack these files; their reports can still be read. Train again to get the models"
+            f"{folder} lacks {', '.join(missing)}, so its models cannot be loaded or trained further. Folders of "
+            "earlier versions of Coterie lack these files; their reports can still be read. Train again to get models"
         )
     try:
         columns = load((folder / MEMBERS).read_bytes())
@@ -83,4 +84,4 @@ def read_artifact(folder: Path) -> Artifact:
 
 def _names(text: bytes, lengths: Sequence[int]) -> list[str]:
     ends = np.cumsum([0, *lengths]).tolist()
-    return [text[start:end].decode() for start, end in zip(ends, ends[1:], strict=False)]
+    return [text[start:end].decode() for start, end in pairwise(ends)]

@@ -18,21 +18,13 @@ from safetensors.torch import load, save
 
 from coterie.core.tree import Tree
 from coterie.errors import UserError
-from coterie.storage.files import sync_folder, write_durably
+from coterie.storage.files import packed, sync_folder, unpacked, write_durably
 from coterie.storage.segments import Segment
 from coterie.storage.store import PersonalStore
 
 KEEP = 2
 PERSONAL = "personal"
 logger = logging.getLogger("coterie")
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file is as it was, or whole and new."""
-    partial = path.with_name(f".{path.name}.partial")
-    write_durably(partial, [content])
-    partial.replace(path)
-    sync_folder(path.parent)
 
 
 def save_checkpoint(
@@ -48,7 +40,7 @@ def save_checkpoint(
     partial.mkdir(parents=True)
     sums = {}
     for name, tree in trees.items():
-        content = save({key: value.detach().cpu().contiguous().clone() for key, value in tree.items()})
+        content = save(packed(tree))
         sums[f"{name}.safetensors"] = write_durably(partial / f"{name}.safetensors", [content])
     needs = {"sha256": sums, PERSONAL: [segment.sha256 for segment in layout.segments]}
     manifest = json.dumps({"round": index, **needs, **facts}, indent=2, sort_keys=True).encode()
@@ -67,7 +59,7 @@ def load_checkpoint(folder: Path, store: PersonalStore, facts: Mapping[str, Any]
         try:
             manifest = _manifest(target)
             trees = {
-                file.removesuffix(".safetensors"): load(_checked(target / file, own))
+                file.removesuffix(".safetensors"): unpacked(load(_checked(target / file, own)))
                 for file, own in manifest["sha256"].items()
             }
             segments = [Segment.checked(_segment(folder, sha256)) for sha256 in manifest[PERSONAL]]

@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from coterie.core.tree import Tree
+
 
 def write_durably(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
     """The sha256 of what was written."""
@@ -25,3 +27,28 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that it is either as it was, or whole and new."""
+    partial = path.with_name(f".{path.name}.partial")
+    write_durably(partial, [content])
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+_RESERVED = "__metadata__"
+"""The one name that the safetensors format keeps for itself."""
+
+
+def packed(tree: Tree) -> Tree:
+    """Return contiguous copies on the CPU, under names that a safetensors file can have."""
+    return {
+        f".{name}" if name == _RESERVED else name: value.detach().cpu().contiguous().clone()
+        for name, value in tree.items()
+    }
+
+
+def unpacked(tree: Tree) -> Tree:
+    """Return a tree that was `packed` with its own names."""
+    return {_RESERVED if name == f".{_RESERVED}" else name: value for name, value in tree.items()}

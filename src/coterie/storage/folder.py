@@ -5,6 +5,7 @@ import io
 import json
 import os
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from filelock import FileLock, Timeout
 from coterie.errors import UserError
 from coterie.measure.record import Record
 from coterie.measure.summary import Summary
-from coterie.storage.checkpoint import write_atomically
+from coterie.storage.files import write_atomically
 
 COLUMNS = (
     "client",
@@ -102,14 +103,9 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def rewind(self, index: int) -> list[Record]:
-        """Drop what came after the round that a run resumes at, a half-written line among it."""
-        lines = self.rounds.read_text().splitlines()[:index] if self.rounds.exists() else []
-        if len(lines) < index:
-            raise UserError(f"{self.rounds} ends before round {index}, the checkpoint's; the folder is damaged")
-        try:
-            history = [Record.from_json(json.loads(line)) for line in lines]
-        except json.JSONDecodeError as error:
-            raise UserError(f"{self.rounds} is damaged: {error}") from None
+        """Drop everything after the round that a run resumes at, including a half-written line."""
+        lines = _lines(self.rounds, index)
+        history = _records(self.rounds, lines)
         write_atomically(self.rounds, "".join(line + "\n" for line in lines).encode())
         return history
 
@@ -134,6 +130,50 @@ def read_recipe(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is damaged: {error}") from None
+
+
+def read_history(path: Path, index: int) -> list[Record]:
+    """Return the records of a run up to a round."""
+    file = path / "rounds.jsonl"
+    return _records(file, _lines(file, index))
+
+
+def read_summary(path: Path) -> Summary | None:
+    """Return the summary of a run, or None if it has not finished."""
+    file = path / "summary.json"
+    if not file.exists():
+        return None
+    try:
+        return Summary.from_json(json.loads(file.read_text()))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} is damaged: {error}") from None
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of clients.csv; none if the run has not finished."""
+    file = path / "clients.csv"
+    if not file.exists():
+        return []
+    with file.open(newline="") as opened:
+        rows: list[dict[str, Any]] = list(csv.DictReader(opened))
+    for row in rows:
+        row |= {name: int(row[name]) for name in ("train_examples", "test_examples", "visits")}
+        row |= {name: float(row[name]) for name in ("accuracy", "restricted", "adapted", "adapted_restricted")}
+    return rows
+
+
+def _lines(file: Path, index: int) -> list[str]:
+    lines = file.read_text().splitlines()[:index] if file.exists() else []
+    if len(lines) < index:
+        raise UserError(f"{file} ends before round {index}, the round of the checkpoint; the folder is damaged")
+    return lines
+
+
+def _records(file: Path, lines: Sequence[str]) -> list[Record]:
+    try:
+        return [Record.from_json(json.loads(line)) for line in lines]
+    except (json.JSONDecodeError, KeyError) as error:
         raise UserError(f"{file} is damaged: {error}") from None
 
 

@@ -13,8 +13,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from coterie.clients.setup import Setup
+from coterie.clients.simulated import Simulated
 from coterie.measure.record import Record
+from coterie.server.rounds import Rounds
 
 
 class Bars:
@@ -47,14 +48,17 @@ class Bars:
 
 
 class RunProgress(Bars):
-    def __init__(self, console: Console, setup: Setup, rounds: int, done: int, quiet: bool) -> None:
+    """Progress of a run: its rounds, and the clients that prepare before their first round."""
+
+    def __init__(self, console: Console, clients: Simulated, rounds: Rounds, quiet: bool) -> None:
         super().__init__(console, quiet)
-        self._score, self._latest = setup.task.objective.score, {"loss": "-", "score": "-"}
-        self._task = self._bar.add_task("round", total=rounds, completed=done, told=self._told())
-        self._settling = self._bar.add_task(
-            "client", total=len(setup.federation.ids), told="settled, of all clients", start=False, visible=False
+        self._score, self._latest = rounds.task.objective.score, {"loss": "-", "score": "-"}
+        done = len(rounds.history)
+        self._task = self._bar.add_task("round", total=rounds.num_rounds, completed=done, told=self._told())
+        self._preparing = self._bar.add_task(
+            "client", total=len(clients.ids), told="prepared, of all clients", start=False, visible=False
         )
-        setup.watchers.append(self._settled)
+        clients.on_prepared = self._prepared
 
     def advance(self, record: Record) -> None:
         if record.train_loss is not None:
@@ -63,12 +67,12 @@ class RunProgress(Bars):
             mean = record.eval.existing.as_is.mean
             self._latest["score"] = "-" if mean is None else f"{100 * mean:.1f} %"
         self._bar.update(self._task, completed=record.round, told=self._told())
-        self._bar.update(self._settling, visible=False)
+        self._bar.update(self._preparing, visible=False)
 
-    def _settled(self, clients: int) -> None:
-        """Shown while it happens: with nets the search for local optima takes longer than a round."""
-        self._bar.start_task(self._settling)
-        self._bar.update(self._settling, completed=clients, visible=True)
+    def _prepared(self, clients: int) -> None:
+        """Show a second bar while clients prepare. For neural networks this can take longer than a round."""
+        self._bar.start_task(self._preparing)
+        self._bar.update(self._preparing, completed=clients, visible=True)
 
     def _told(self) -> str:
         return f"loss {self._latest['loss']}  {self._score} {self._latest['score']}"

@@ -20,7 +20,7 @@ from coterie.measure.record import Record
 from coterie.recipe import Recipe, load
 from coterie.report.tables import Table
 from coterie.report.units import DASH, duration
-from coterie.storage.checkpoint import write_atomically
+from coterie.storage.files import write_atomically
 from coterie.storage.folder import first_difference
 from coterie.training import Training, prepare
 
@@ -238,14 +238,14 @@ class Campaign:
 
 def _timed_round(recipe: Recipe, federation: Federation) -> tuple[float, int]:
     """(seconds, clients in it)."""
-    simulation = prepare(recipe, federation)
+    run = prepare(recipe, federation)
     try:
-        for record in simulation.play():
+        for record in run.rounds.play():
             seconds = record.cost.seconds
             if seconds > BRIEF or record.round > 1:
                 return seconds, len(record.cohort)
     except DivergedError:
         pass
     finally:
-        simulation.engine.close()
+        run.clients.close()
     return math.nan, 1

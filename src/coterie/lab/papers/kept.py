@@ -7,7 +7,7 @@ from typing import Any
 from coterie.lab.papers.experiment import Cell
 from coterie.lab.papers.measured import Measured
 from coterie.recipe import Recipe
-from coterie.storage.checkpoint import write_atomically
+from coterie.storage.files import write_atomically
 
 
 class Kept:

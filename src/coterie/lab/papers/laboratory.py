@@ -12,7 +12,7 @@ from coterie.errors import UserError
 from coterie.lab.papers.experiment import check_scale, choose
 from coterie.recipe import Recipe
 from coterie.report.tables import Table
-from coterie.storage.checkpoint import write_atomically
+from coterie.storage.files import write_atomically
 from coterie.storage.folder import first_difference
 
 Result = dict[str, Any]

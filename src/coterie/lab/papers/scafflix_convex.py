@@ -16,9 +16,8 @@ import numpy as np
 import torch
 
 from coterie import recipe as recipes
-from coterie.core.steps.control import optimum
 from coterie.core.steps.convex import Search, minimum
-from coterie.core.tree import Tree
+from coterie.core.tree import Tree, pick, under, within
 from coterie.data.examples import Examples
 from coterie.data.federation import Federation
 from coterie.lab.endless import endless
@@ -28,8 +27,7 @@ from coterie.lab.papers.mixtures import Logistic, Mixtures, Vector, logistics, o
 from coterie.models.module import Own
 from coterie.recipe import Recipe, Tables
 from coterie.report.tables import Table
-from coterie.server.rounds import Simulation
-from coterie.training import prepare
+from coterie.training import Prepared, prepare
 
 RECIPE = "scafflix/mushrooms"
 DATA = ("mushrooms", "a6a", "w6a")
@@ -120,15 +118,15 @@ class ScafflixConvex(Laboratory):
     def _curve(self, measurement: Measurement, should_stop: Callable[[], bool]) -> Result:
         """From the start on, round by round: objective gap, squared norm of the gradient, local steps."""
         at, dealt = measurement.at, self._dealt(measurement.recipe)
-        simulation = self._settled(self._with_step(measurement, dealt), dealt)
+        run = self._prepared(self._with_step(measurement, dealt), dealt)
         clients = range(len(dealt.problems))
-        anchors = np.stack([_vector(simulation.store[i], "optimum.") for i in clients])
+        anchors = np.stack([_vector(within("optimum", run.clients.personal(i))) for i in clients])
         alpha = float(at["alpha"])
         mixtures, least = Mixtures(dealt.problems, alpha, anchors), dealt.least(alpha)
         gaps, norms, steps = [], [], [0]
-        rounds = simulation.play()
+        rounds = run.rounds.play()
         for done in range(measurement.recipe.run.rounds + 1):
-            value, g = mixtures.at(_vector(simulation.shared))
+            value, g = mixtures.at(_vector(run.rounds.shared))
             gaps.append(value - least)
             norms.append(float(g @ g))
             if at["what"] != "inexact" and gaps[-1] <= min(figures.GAP, figures.SHARE * gaps[0]):
@@ -137,24 +135,25 @@ class ScafflixConvex(Laboratory):
                 raise KeyboardInterrupt
             if done < measurement.recipe.run.rounds:
                 steps.append(steps[-1] + next(rounds).cost.body_backwards // len(clients))
-        simulation.engine.close()
+        run.clients.close()
         return {"gap": _short(gaps), "gradient": _short(norms), "steps": steps}
 
-    def _settled(self, recipe: Recipe, dealt: Dealt) -> Simulation:
+    def _prepared(self, recipe: Recipe, dealt: Dealt) -> Prepared:
         """Ready, with local optima that are sought once for all curves of a split: neither alpha, nor the method, nor
         the coin has a part in them."""
         method: Any = recipe.method
-        how = Search(*(getattr(method, f"optimum_{name}") for name in Search._fields))
+        how = Search.of(method)
         unsought = replace(method, optimum_solver="gd", optimum_epochs=0)
-        simulation = self._ready(replace(recipe, method=unsought), dealt.federation)
-        setup, clients = simulation.setup, range(len(dealt.problems))
+        run = self._ready(replace(recipe, method=unsought), dealt.federation)
+        load, clients = run.clients.load, range(len(dealt.problems))
+        task = load.work.task
         if how not in dealt.found:
-            data = (setup.data(i, "train", 0) for i in clients)
-            sought = (minimum(setup.task, setup.task.initial, own, method.mu, how) for own in data)
-            dealt.found[how] = [optimum(setup.task, best) for best, _ in sought]
+            data = (load.data(i, "train", 0) for i in clients)
+            sought = (minimum(task, task.initial, own, method.mu, how) for own in data)
+            dealt.found[how] = [under("optimum", pick(best, task.params)) for best, _ in sought]
         for i in clients:
-            simulation.store[i] = {**simulation.store[i], **dealt.found[how][i]}
-        return simulation
+            run.clients.store[i] = {**run.clients.personal(i), **dealt.found[how][i]}
+        return run
 
     def _with_step(self, measurement: Measurement, dealt: Dealt) -> Recipe:
         """One step for all clients instead of theory's, where that is asked for: 1 over the largest or the mean L_i.
@@ -171,22 +170,23 @@ class ScafflixConvex(Laboratory):
 
     def _iterations(self, recipe: Recipe, should_stop: Callable[[], bool]) -> Result:
         """For each start the steps of each client's gradient descent to each tolerance."""
-        setup = self._ready(recipe, self._dealt(recipe).federation).setup
+        load = self._ready(recipe, self._dealt(recipe).federation).clients.load
+        task = load.work.task
         found: Result = {}
         for start in ("0", "100"):
             found[start] = {tolerance: [] for tolerance in TOLERANCES}
-            for client in range(len(setup.federation.ids)):
+            for client in range(len(load.federation.ids)):
                 if should_stop():
                     raise KeyboardInterrupt
-                data = setup.data(client, "train", 0)
-                params, done = {name: float(start) * value for name, value in setup.task.initial.items()}, 0
+                data = load.data(client, "train", 0)
+                params, done = {name: float(start) * value for name, value in task.initial.items()}, 0
                 for tolerance in TOLERANCES:
-                    params, more = minimum(setup.task, params, data, 0.2, Search("gd", "1/L", _norm(tolerance), MOST))
+                    params, more = minimum(task, params, data, 0.2, Search("gd", "1/L", _norm(tolerance), MOST))
                     done += more
                     found[start][tolerance].append(done)
         return found
 
-    def _ready(self, recipe: Recipe, federation: Federation) -> Simulation:
+    def _ready(self, recipe: Recipe, federation: Federation) -> Prepared:
         """To start from v = (1, ..., 1), as the authors do."""
         net = recipe.model.build(tuple(federation.x.shape[1:]), 2)
         with torch.no_grad():
@@ -235,8 +235,8 @@ def _norm(tolerance: str) -> float:
     return math.sqrt(2) * float(tolerance)
 
 
-def _vector(tree: Mapping[str, Any], label: str = "") -> Vector:
-    return one_vector(tree[f"{label}head.weight"], tree[f"{label}head.bias"])
+def _vector(tree: Mapping[str, Any]) -> Vector:
+    return one_vector(tree["head.weight"], tree["head.bias"])
 
 
 def _short(values: Sequence[float]) -> list[float]:

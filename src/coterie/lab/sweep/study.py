@@ -7,7 +7,7 @@ from coterie import streams
 from coterie.errors import UserError
 from coterie.lab.sweep.space import OneOf, Point, Range, Space
 from coterie.lab.sweep.trial import State, Trial
-from coterie.storage.checkpoint import write_atomically
+from coterie.storage.files import write_atomically
 
 try:
     import optuna

@@ -24,8 +24,8 @@ from coterie.measure.summary import Summary
 from coterie.recipe import Recipe
 from coterie.report.tables import Table
 from coterie.report.words import things
-from coterie.server.rounds import Simulation
-from coterie.storage.checkpoint import write_atomically
+from coterie.server.rounds import Rounds
+from coterie.storage.files import write_atomically
 from coterie.storage.folder import first_difference
 from coterie.training import Training, prepare
 
@@ -49,7 +49,7 @@ class Sweep:
             raise UserError("run.rounds = 0: without training there is nothing to choose between")
         self.total = len(grid) if grid else settings.trials or USUAL_TRIALS
         self.federation = recipe.federation()
-        prepare(self.space.recipe(recipe, self.space.first()), self.federation).engine.close()
+        prepare(self.space.recipe(recipe, self.space.first()), self.federation).clients.close()
         _check_validation(self.federation, settings.protocol)
         self._lock = _hold(out, self._identity())
         self._study = Study(out / "study.log", self.space, grid, recipe.run.seed, self.federation.fingerprint())
@@ -111,7 +111,7 @@ class Sweep:
             if begun:
                 raise  # it is the folder that is wrong, not these values
             return self._study.end("failed", remark=str(error))
-        judged = _Judged(self._study, self._pruner, self.settings.protocol, training.simulation)
+        judged = _Judged(self._study, self._pruner, self.settings.protocol, training.rounds)
         try:
             training.play(on_round, lambda: judged.is_behind() or should_stop())
             if judged.is_behind():
@@ -151,21 +151,21 @@ class _Judged:
     """The evaluations of a trial, each reported and judged once. They are taken from the run's history, so that those
     before a break are too, and the study sees what it would have seen without a break."""
 
-    def __init__(self, study: Study, pruner: Pruner | None, protocol: str, simulation: Simulation) -> None:
-        self._study, self._pruner, self._protocol, self._simulation = study, pruner, protocol, simulation
+    def __init__(self, study: Study, pruner: Pruner | None, protocol: str, rounds: Rounds) -> None:
+        self._study, self._pruner, self._protocol, self._rounds = study, pruner, protocol, rounds
         self._seen = 0
         self.score: float | None = None
         """By the latest evaluation."""
         self.gave_up = False
 
     def is_behind(self) -> bool:
-        while not self.gave_up and self._seen < len(self._simulation.history):
-            record = self._simulation.history[self._seen]
+        while not self.gave_up and self._seen < len(self._rounds.history):
+            record = self._rounds.history[self._seen]
             self._seen += 1
             if record.eval is not None:
                 self.score = validation_score(record.round, record.eval, self._protocol)
                 self._study.report(record.round, self.score)
-                if self._pruner is not None and record.round < self._simulation.rounds:
+                if self._pruner is not None and record.round < self._rounds.num_rounds:
                     self.gave_up = self._study.is_behind(self._pruner)
         return self.gave_up
 
