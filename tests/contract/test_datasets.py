@@ -33,7 +33,7 @@ REAL = {
     "w6a": "libsvm",
     "w8a": "libsvm",
 }
-"""Those that need files, and the folder they lie in."""
+"""Data sets that need files, and the folders that contain these files."""
 PART: dict[str, dict[str, Any]] = {
     "cifar-10": {"batches": 1},
     "emnist": {"split": "test-only"},

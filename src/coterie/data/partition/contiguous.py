@@ -3,7 +3,7 @@
 K. Yi, L. Condat, P. Richtárik, "Explicit Personalization and Local Training: Double Communication Acceleration in
 Federated Learning", arXiv:2305.13170. The paper names three non-IID splits; its code cuts the file into blocks.
 
-    1.  cut the training rows, in file order, into blocks whose sizes differ by at most one, larger ones first
+    1.  cut the training rows, in file order, into blocks; sizes differ by at most one, larger blocks first
     2.  cut the test rows of each class, in file order too, in proportion to the blocks' training rows of that class
 
 Step 2 does not use plain blocks of the test file, because these can contain classes that the training block does not

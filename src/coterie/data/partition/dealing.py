@@ -18,7 +18,7 @@ from coterie.data.ragged import Ragged
 from coterie.errors import UserError
 
 Concentration = Annotated[float, Field(ge=1e-6, le=1e6)]
-"""Concentration of a symmetric Dirichlet distribution. Its sampler cannot handle values outside this range."""
+"""Concentration of a symmetric Dirichlet distribution. Beyond this range, its sampler sees only 0 or infinity."""
 
 logger = logging.getLogger("coterie")
 

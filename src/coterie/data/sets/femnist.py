@@ -60,7 +60,9 @@ class FEMNIST(Dataset):
 
 def _read(paths: list[Path], number: dict[str, int]) -> tuple[NDArray[np.float32], Index, Index]:
     """Read images, classes and writers. `number` maps writers to numbers; new writers get the next one."""
-    xs, ys, writers = [], [], []
+    xs = []
+    ys = []
+    writers = []
     for path in paths:
         for user, x, y in _users(path):
             xs.append(x)

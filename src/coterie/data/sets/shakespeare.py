@@ -33,7 +33,10 @@ _FILES = tuple(
 
 CHARACTERS = "\n\r !\"#$%&'()*,-./" + string.digits + ":;?@" + string.ascii_uppercase + "[]_" + string.ascii_lowercase
 VOCABULARY = ("<pad>", "<bos>", "<eos>", *CHARACTERS, "<oov>")
-PAD, BOS, EOS, OOV = 0, 1, 2, len(VOCABULARY) - 1
+PAD = 0
+BOS = 1
+EOS = 2
+OOV = len(VOCABULARY) - 1
 _TOKENS = np.full(256, OOV)
 _TOKENS[list(CHARACTERS.encode())] = np.arange(len(CHARACTERS)) + EOS + 1
 

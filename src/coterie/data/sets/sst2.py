@@ -31,7 +31,11 @@ _ARCHIVE = "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip"
 _CHECKSUM = "md5:9f81648d4199384278b86e315dac217c"
 _FILES = tuple(File(name, (_ARCHIVE,), _CHECKSUM, member=f"SST-2/{name}") for name in ("train.tsv", "dev.tsv"))
 
-PAD, UNK, CLS, SEP, FIRST_WORD = 0, 100, 101, 102, 1000
+PAD = 0
+UNK = 100
+CLS = 101
+SEP = 102
+FIRST_WORD = 1000
 MOST_TOKENS = 30522
 """Number of tokens in the embedding of BERT."""
 
