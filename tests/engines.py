@@ -13,15 +13,14 @@ import reference as ref
 from coterie import registry
 from coterie.clients.engine import Engine
 from coterie.clients.loop import Loop
-from coterie.clients.setup import Setup
 from coterie.data.examples import Examples, Groups
 from coterie.data.federation import Federation
 from coterie.data.partition.natural import Natural
+from coterie.errors import UserError
 from coterie.measure.evaluate import evaluate
 from coterie.models.model import Model
 from coterie.models.module import Own
 from coterie.recipe import Recipe
-from coterie.server.round import play_round
 from coterie.streams import torch_seeded
 from coterie.training import prepare
 
@@ -58,13 +57,13 @@ def model(kind: str) -> Model:
     return registry.load("model", "mlp" if kind == "numbers" else kind)(**options[kind])
 
 
-def game(method: str, kind: str = "mlp", dtype: str = "float64", batch: int = 0, **chosen: Any) -> Setup:
+def game(method: str, kind: str = "mlp", dtype: str = "float64", batch: int = 0, **chosen: Any) -> ref.Game:
     recipe = Recipe.parse({"run": {"seed": 3}, "engine": {"dtype": dtype, "kind": "loop"}, "method": {"name": method}})
     options = {"tau": min(STEPS, recipe.method.tau)} if hasattr(recipe.method, "tau") else {}
     options |= chosen | ({"batch_size": batch} if batch else {})
     recipe = replace(recipe, method=replace(recipe.method, **options))
     clients = {"numbers": numbers, "sequences": sequences}.get(kind, lambda: ref.federation(SIZES, new=1))()
-    return prepare(replace(recipe, model=model(kind)), clients).setup
+    return ref.Game(prepare(replace(recipe, model=model(kind)), clients).clients.load)
 
 
 def named_options() -> Iterator[tuple[str, str, str]]:
@@ -75,6 +74,20 @@ def named_options() -> Iterator[tuple[str, str, str]]:
             for value in _words(get_type_hints(cls)[field.name]):
                 if value != field.default:
                     yield method, field.name, value
+
+
+def takes_epochs(method: str) -> bool:
+    """Return whether a method's local work can be given in epochs."""
+    cls = registry.load("method", method)
+    return any(field.name == "tau" and _accepts(cls, "2 epochs") for field in fields(cls))
+
+
+def _accepts(cls: Any, tau: str) -> bool:
+    try:
+        cls(tau=tau)
+    except UserError:
+        return False
+    return True
 
 
 def _words(kind: Any) -> list[str]:
@@ -114,22 +127,21 @@ def assert_equal(one, other, tolerance):
 
 
 def assert_same_rounds(
-    setup: Setup, other: Engine, cohorts: list[list[int]], tolerance: float, adapt_steps: int = 3
+    setup: ref.Game, other: Engine, cohorts: list[list[int]], tolerance: float, adapt_steps: int = 3
 ) -> None:
+    """Play rounds and an evaluation on the loop and on another engine, and compare everything they leave."""
     start = setup.method.init_shared(setup.task)
+    existing, new = setup.federation.existing.tolist(), setup.federation.new.tolist()
     sides = []
-    given = setup
-    for each in (Loop(), other):
-        # Each side has clients that have not settled yet; the other's engine was opened for the setup given.
-        setup = given if each is other else replace(given)
-        shared, memory, store = start, setup.method.init_memory(setup.task, start), ref.store(setup)
+    for engine in (Loop(), other):
+        kept = ref.store(setup, engine)
+        shared, memory = start, setup.method.init_memory(setup.task, start)
         plays = []
         for index, cohort in enumerate(cohorts, 1):
             rnd = ref.announced(setup, len(cohort), index)
-            plays.append(play_round(each, setup, shared, memory, store, cohort, rnd, scored=True))
+            plays.append(ref.play(setup, shared, memory, kept, cohort, rnd, scored=True))
             shared, memory = plays[-1].shared, plays[-1].memory
-        existing, new = setup.federation.existing.tolist(), setup.federation.new.tolist()
-        sides.append((plays, store, evaluate(each, setup, shared, store, adapt_steps, existing, new)))
+        sides.append((plays, kept, evaluate(kept, shared, adapt_steps, existing, new)))
     (plays, store, evaluation), (their_plays, their_store, their_evaluation) = sides
     for play, theirs in zip(plays, their_plays, strict=True):
         assert_equal(play.shared, theirs.shared, tolerance)

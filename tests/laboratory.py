@@ -10,8 +10,8 @@ from torch import nn
 
 import reference as ref
 from coterie import Federation
-from coterie.clients.setup import Setup
 from coterie.core.method import Method, Tree
+from coterie.core.tree import within
 from coterie.models.logreg import LogReg
 from coterie.models.module import Own
 from coterie.recipe import Recipe
@@ -50,10 +50,12 @@ def scafflix(
 
 
 def vector(tree: Tree, label: str = "", names: Sequence[str] = ref.BODY + ref.HEAD) -> Vector:
-    return np.concatenate([tree[label + name].detach().numpy().ravel() for name in names])
+    """Return a tree as one vector, or the part of it that is under a label."""
+    own = within(label, tree) if label else tree
+    return np.concatenate([own[name].detach().numpy().ravel() for name in names])
 
 
-def net_gradients(setup: Setup, mu: float = 0.0) -> list[Gradient]:
+def net_gradients(setup: ref.Game, mu: float = 0.0) -> list[Gradient]:
     """Of the MLP of the reference, as functions of one vector."""
     start = ref.arrays(setup.task.initial)
     names = ref.BODY + ref.HEAD
@@ -88,7 +90,7 @@ class Quadratic(NamedTuple):
 LINEAR = ("head.weight", "head.bias")
 
 
-def quadratics(setup: Setup) -> list[Quadratic]:
+def quadratics(setup: ref.Game) -> list[Quadratic]:
     """Each client's f_i of linear regression, with the method's mu, from the data alone."""
     found = []
     for client in range(len(setup.federation.ids)):
@@ -99,7 +101,7 @@ def quadratics(setup: Setup) -> list[Quadratic]:
     return found
 
 
-def ill_conditioned(method: Method, kappa: float) -> tuple[Setup, list[Quadratic]]:
+def ill_conditioned(method: Method, kappa: float) -> tuple[ref.Game, list[Quadratic]]:
     """Two clients with 2/kappa as the least curvature, along the same direction, and 2 as the largest, along others."""
     directions = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])
     clients = {}
@@ -111,14 +113,14 @@ def ill_conditioned(method: Method, kappa: float) -> tuple[Setup, list[Quadratic
     return setup, quadratics(setup)
 
 
-def least_squares(method: Method, **options: float) -> tuple[Setup, list[Quadratic]]:
+def least_squares(method: Method, **options: float) -> tuple[ref.Game, list[Quadratic]]:
     """A game on the data set of that name, and each client's f_i, with the method's mu, from the data alone."""
     data = {"name": "least-squares", "clients": 3, "features": 4, "examples": 12, "noise": 0.5, **options}
     setup = ref.setup(method, Recipe.parse({"data": data}).federation(), LogReg())
     return setup, quadratics(setup)
 
 
-def uneven(method: Method) -> tuple[Setup, list[Quadratic]]:
+def uneven(method: Method) -> tuple[ref.Game, list[Quadratic]]:
     """The same with inputs scaled by 1, 2 and 3: clients with different L_i."""
     setup, _ = least_squares(method)
     x = setup.federation.x.clone()
@@ -165,7 +167,7 @@ class Logistic(NamedTuple):
 
 def logistic(
     method: Method, mu: float, start: float = 1.0, sizes: Sequence[int] = (9, 14, 6)
-) -> tuple[Setup, list[Logistic]]:
+) -> tuple[ref.Game, list[Logistic]]:
     """Two classes with one weight vector v, as two outputs ∓v/2: the method has to have 2 mu."""
     rng = np.random.default_rng(5)
     clients = {}
@@ -184,11 +186,12 @@ def logistic(
 
 def one_vector(tree: Tree, label: str = "") -> Vector:
     """v of two outputs."""
-    weight, bias = tree[f"{label}1.weight"].numpy(), tree[f"{label}1.bias"].numpy()
+    own = within(label, tree) if label else tree
+    weight, bias = own["1.weight"].numpy(), own["1.bias"].numpy()
     return np.append(weight[1] - weight[0], bias[1] - bias[0])
 
 
-def play(setup: Setup, rounds: int, cohorts: Callable[[int], list[int]] | None = None):
+def play(setup: ref.Game, rounds: int, cohorts: Callable[[int], list[int]] | None = None):
     """Rounds of everyone, or of the cohorts: yields (round, shared, store) after each."""
     shared, store = setup.method.init_shared(setup.task), ref.store(setup)
     everyone = list(range(len(setup.federation.ids)))

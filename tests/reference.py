@@ -1,20 +1,21 @@
 """An independent implementation in NumPy: one hidden layer with ReLU, softmax cross-entropy, gradients by hand."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from coterie import Federation
+from coterie.clients.engine import Engine
 from coterie.clients.loop import Loop
-from coterie.clients.setup import Setup
-from coterie.core.method import Method, Round, Tree
+from coterie.clients.simulated import Simulated
+from coterie.clients.workload import Workload
+from coterie.core.method import Data, Labels, Method, Round, Task, Tree
 from coterie.models.mlp import MLP
 from coterie.models.model import Model
 from coterie.recipe import Recipe
 from coterie.server.round import Played, play_round
-from coterie.storage.store import PersonalStore
 from coterie.training import prepare
 
 BODY = ("body.1.weight", "body.1.bias")
@@ -71,26 +72,75 @@ def federation(sizes: tuple[int, ...] = (5, 3, 8, 1), features: int = 4, new: in
     return Federation.from_arrays(clients, new=held_out)
 
 
-def setup(method: Method, clients: Federation | None = None, model: Model | None = None) -> Setup:
-    """A small game in float64 on the loop engine."""
+@dataclass(frozen=True)
+class Game:
+    """A small run before its first round, with everything that a test looks at."""
+
+    load: Workload
+
+    @property
+    def method(self) -> Any:
+        return self.load.work.method
+
+    @property
+    def task(self) -> Task:
+        return self.load.work.task
+
+    @property
+    def federation(self) -> Federation:
+        return self.load.federation
+
+    @property
+    def labels(self) -> Labels:
+        return self.load.work.labels
+
+    @property
+    def seed(self) -> int:
+        return self.load.work.seed
+
+    def data(self, client: int, split: str, index: int) -> Data:
+        return self.load.data(client, split, index)
+
+    def having(self, method: Method | None = None, federation: Federation | None = None) -> "Game":
+        """Return the game with another method or another federation."""
+        work = replace(self.load.work, method=method or self.method)
+        return Game(replace(self.load, work=work, federation=federation or self.federation))
+
+
+class Kept(Simulated):
+    """Simulated clients whose personal states are read and written by `kept[client]`."""
+
+    def __getitem__(self, client: int) -> Tree:
+        return self.personal(client)
+
+    def __setitem__(self, client: int, personal: Tree) -> None:
+        self.store[client] = personal
+
+
+def setup(method: Method, clients: Federation | None = None, model: Model | None = None) -> Game:
+    """Return a small game in float64 on the loop engine."""
     recipe = Recipe.parse({"run": {"seed": 3}, "engine": {"dtype": "float64", "kind": "loop"}})
-    return prepare(replace(recipe, method=method, model=model or MLP(hidden=[3])), clients or federation()).setup
+    prepared = prepare(replace(recipe, method=method, model=model or MLP(hidden=[3])), clients or federation())
+    return Game(prepared.clients.load)
 
 
-def announced(setup: Setup, r: float, index: int = 1) -> Round:
+def announced(setup: Game, r: float, index: int = 1) -> Round:
     sizes = setup.federation.sizes()[setup.federation.existing]
     return setup.method.plan(Round(index, len(sizes), int(sizes.sum()), r, setup.seed))
 
 
-def examples(setup: Setup, client: int) -> tuple[np.ndarray, np.ndarray]:
+def examples(setup: Game, client: int) -> tuple[np.ndarray, np.ndarray]:
     data = setup.federation.data(client, "train", setup.labels)
     return data.x.numpy(), data.y.numpy()
 
 
-def store(setup: Setup) -> PersonalStore:
-    return PersonalStore(setup.create, len(setup.federation.ids), torch.device("cpu"))
+def store(setup: Game, engine: Engine | None = None) -> Kept:
+    """Return clients that nobody has visited yet, on the reference engine unless another one is given."""
+    return Kept(setup.load, engine or Loop())
 
 
-def play(setup: Setup, shared: Tree, memory: Tree, kept: PersonalStore, cohort: list[int], rnd: Round) -> Played:
-    """A round on the reference engine."""
-    return play_round(Loop(), setup, shared, memory, kept, cohort, rnd)
+def play(
+    setup: Game, shared: Tree, memory: Tree, kept: Kept, cohort: list[int], rnd: Round, scored: bool = False
+) -> Played:
+    """Play a round."""
+    return play_round(setup.method, setup.task, kept, shared, memory, cohort, rnd, scored)

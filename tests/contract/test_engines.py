@@ -9,21 +9,19 @@ import reference as ref
 from coterie import registry
 from coterie.clients.engine import Engine
 from coterie.clients.loop import Loop
-from coterie.clients.setup import Setup
-from coterie.server.round import play_round
-from coterie.settings import Epochs, Length
-from engines import METHODS, SIZES, assert_equal, assert_same_rounds, game, named_options
+from coterie.settings import Epochs
+from engines import METHODS, SIZES, assert_equal, assert_same_rounds, game, named_options, takes_epochs
 
 ENGINES = ["vmap", "fused"]
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 BY_THEORY = ("1/L", "1/trace", "optimal", "newton")
 """For linear models with a regularizer."""
-BY_EPOCHS = [name for name in METHODS if registry.load("method", name).__annotations__.get("tau") == Length]
+BY_EPOCHS = [name for name in METHODS if takes_epochs(name)]
 
 
-def engine(name: str, setup: Setup, **options) -> Engine:
+def engine(name: str, setup: ref.Game, **options) -> Engine:
     made = registry.load("engine", name)(**options)
-    if reason := made.unfit(setup):
+    if reason := made.unfit(setup.load):
         pytest.skip(f"{name}: {reason}")
     return made
 
@@ -67,11 +65,11 @@ def ray():
     crew.close()
 
 
-def in_epochs(method: str, kind: str = "mlp") -> Setup:
+def in_epochs(method: str, kind: str = "mlp") -> ref.Game:
     """Two epochs of batches of 2 for each client, of sizes from 1 to 30: from 2 to 30 local steps, and 10 and 12 for
     those two that are computed together."""
     setup = game(method, kind)
-    return replace(setup, method=replace(setup.method, tau="2 epochs", batch_size=2))
+    return setup.having(method=replace(setup.method, tau="2 epochs", batch_size=2))
 
 
 @pytest.mark.parametrize("kind", ["mlp", "norm average", "norm local"])
@@ -107,12 +105,12 @@ def test_a_client_that_sends_nonsense_is_refused(method, name):
     setup = game(method)
     x = setup.federation.x.clone()
     x[setup.federation.splits["train"].row(1)] = torch.inf
-    setup = replace(setup, federation=replace(setup.federation, x=x))
+    setup = setup.having(federation=replace(setup.federation, x=x))
     shared = setup.method.init_shared(setup.task)
     results = []
     for each in (Loop(), engine(name, setup)):
-        memory, store = setup.method.init_memory(setup.task, shared), ref.store(setup)
-        played = play_round(each, setup, shared, memory, store, [0, 1, 4], ref.announced(setup, 3))
+        memory, store = setup.method.init_memory(setup.task, shared), ref.store(setup, each)
+        played = ref.play(setup, shared, memory, store, [0, 1, 4], ref.announced(setup, 3))
         assert played.refused == [1]
         results.append((played, store))
     (loop, store), (other, their_store) = results
