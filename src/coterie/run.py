@@ -15,11 +15,13 @@ from coterie.clients.announcement import Announcement
 from coterie.clients.simulated import Simulated
 from coterie.clients.work import Work
 from coterie.core.method import Data, Method, Prepares, Tree
+from coterie.core.tree import like
 from coterie.data.federation import Federation
 from coterie.errors import UserError
 from coterie.measure.evaluate import Evaluation, Scores, measured
 from coterie.measure.record import Record
 from coterie.measure.summary import Summary, protocol, totals, which, with_last10
+from coterie.models.model import Model
 from coterie.report.words import people, things
 from coterie.server.rounds import Rounds
 from coterie.settings import length
@@ -194,14 +196,14 @@ class Run:
         return self.ids.index(client)
 
 
-def load(folder: str | Path, model: nn.Module | None = None, method: Method | None = None) -> Run:
+def load(folder: str | Path, model: nn.Module | Model | None = None, method: Method | None = None) -> Run:
     """Load a run from its folder, without the data it was trained on.
 
     A run that was stopped or killed gives the state of its last checkpoint.
 
     Args:
         folder: the run folder.
-        model: your `nn.Module`, if the run was trained on one of your own. Its weights do not matter.
+        model: your `nn.Module` or its settings, if the run was trained on one of your own. Its weights do not matter.
         method: your method, if the run was trained with one that is not registered.
     """
     path = Path(folder)
@@ -225,15 +227,16 @@ def load(folder: str | Path, model: nn.Module | None = None, method: Method | No
             )
         return store[i]
 
+    shared, summary = work.method.init_shared(work.task), read_summary(path)
     return Run(
         announcement,
         work,
         members,
-        trees["shared"] if trees else work.method.init_shared(work.task),
+        like(shared, trees["shared"]) if trees else shared,
         personal,
         read_history(path, index),
-        read_summary(path),
-        read_rows(path),
+        summary,
+        read_rows(path) if summary else [],
         length(recipe["eval"]["adapt_steps"]),
     )
 

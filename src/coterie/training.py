@@ -266,7 +266,9 @@ class Training:
         self.clients.save(folder.checkpoints, len(self.rounds.history), trees, self._facts)
 
     def _restore(self, folder: RunFolder) -> None:
-        read_artifact(folder.path)
+        started = folder.num_records() > 0
+        if started:
+            read_artifact(folder.path)
         index, trees = self.clients.restore(folder.checkpoints, self._facts)
         if index == 0 and folder.num_records() > self.recipe.run.checkpoint_every:
             raise UserError(f"{folder.checkpoints} is gone; start the run again in another folder")
@@ -274,6 +276,8 @@ class Training:
         if trees:
             self.rounds.shared = like(self.rounds.shared, trees["shared"])
             self.rounds.memory = like(self.rounds.memory, trees["memory"])
+        if not started:  # the run may have been killed before it wrote these files
+            write_artifact(folder.path, self._artifact())
 
     def _artifact(self) -> Artifact:
         federation = self.clients.load.federation

@@ -67,10 +67,9 @@ class Announcement:
     def work(self, device: torch.device, initial: Tree | None = None) -> Work:
         """Return the work of a client, with the initial values of the network if they are given."""
         dtype: torch.dtype = getattr(torch, self.dtype)
-        net = self.network()
+        net = self.network().to(device, dtype)
         if initial is not None:
-            net.load_state_dict(initial)
-        net = net.to(device, dtype)
+            _set(net, initial)
         if all(value.ndim < 5 for value in (*net.parameters(), *net.buffers())):  # images; volumes are not supported
             net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         task = Task(
@@ -102,15 +101,15 @@ class Announcement:
 
     @classmethod
     def from_json(
-        cls, tree: Mapping[str, Any], model: nn.Module | None = None, method: Method | None = None
+        cls, tree: Mapping[str, Any], model: nn.Module | Model | None = None, method: Method | None = None
     ) -> "Announcement":
-        """Read an announcement. A module or a method that is not part of Coterie has to be given."""
+        """Read an announcement. A model or a method that is not part of Coterie has to be given."""
         tokens = tree["inputs"]["tokens"]
         inputs = Inputs(tuple(tree["inputs"]["shape"]), tokens and (tokens[0], tokens[1]), tree["inputs"]["is_graph"])
         objective = dict(tree["objective"])
         return cls(
             method=method or _read("method", tree["method"]),
-            model=_read("model", tree["model"], model),
+            model=model if isinstance(model, Model) else _read("model", tree["model"], model),
             labels=tree["labels"],
             classes=tuple(tree["classes"]),
             num_outputs=tree["num_outputs"],
@@ -119,6 +118,13 @@ class Announcement:
             seed=tree["seed"],
             dtype=tree["dtype"],
         )
+
+
+def _set(net: nn.Module, initial: Tree) -> None:
+    try:
+        net.load_state_dict(initial)
+    except RuntimeError as error:
+        raise UserError(f"this is not the model of the run: {error}") from None
 
 
 def _named(kind: str, part: Any) -> dict[str, Any]:
@@ -131,7 +137,8 @@ def _read(kind: str, tree: Mapping[str, Any], net: nn.Module | None = None) -> A
     options = dict(tree)
     name = options.pop("name")
     if net is not None:
-        return Own(net=net, **{"head_name": "head", **options})
+        known = {field.name for field in dataclasses.fields(Own)}
+        return Own(net=net, **{"head_name": "head", **{key: options[key] for key in options.keys() & known}})
     if name not in registry.names(kind):
         what = "nn.Module" if kind == "model" else "method"
         raise UserError(
