@@ -154,6 +154,12 @@ def test_settings_are_checked_as_in_a_recipe(federation):
         PFLEGO().tau = 3
 
 
+def test_an_unknown_argument_is_answered_with_the_nearest(federation):
+    for argument, words in (("round", "no argument 'round'.*'rounds'"), ("on_rounds", "'on_round'")):
+        with pytest.raises(TypeError, match=words):
+            coterie.train(federation, **{argument: 3})
+
+
 def test_further_settings_of_a_recipe(federation, tmp_path):
     settings = {
         "engine": {"kind": "loop", "memory": 0.5},

@@ -20,7 +20,7 @@ import reference as ref
 from coterie import cli
 from coterie.clients.engine import Cohort
 from coterie.core.tree import num_bytes
-from coterie.errors import DivergedError, UserError
+from coterie.errors import ClientError, DivergedError, UserError
 from coterie.methods import FedAvg
 from coterie.models.module import Own
 from engines import METHODS, assert_equal, assert_same_rounds, game
@@ -160,7 +160,7 @@ def test_what_a_worker_did_not_finish_is_done_again(engine, load, tmp_path, capl
     assert first != os.getpid() != second
 
 
-@pytest.mark.parametrize("error", [UserError("mend it"), DivergedError("too far"), ZeroDivisionError("oh")])
+@pytest.mark.parametrize("error", [UserError("mend it"), DivergedError("too far"), ClientError("for him"), ZeroDivisionError("oh")])
 def test_an_error_in_a_worker_is_raised_here_and_not_tried_again(engine, load, tmp_path, error):
     with pytest.raises(type(error)) as caught:
         do(engine, load, process, partial(fail, tmp_path / "tries", error))

@@ -178,6 +178,19 @@ def test_preparation_counts_in_the_first_round_of_a_client():
         seen |= first
 
 
+def test_a_resumed_run_counts_preparation_in_the_same_rounds(tmp_path):
+    """Clients that an evaluation has prepared before a run is stopped owe their preparation when it goes on."""
+    options = {"method": Preparing(tau=1), "clients_per_round": 1, "eval_every": 1, "checkpoint_every": 1}
+    whole = train(ref.federation(), rounds=6, **options)
+    train(ref.federation(), rounds=2, out=tmp_path / "run", **options)
+    Preparing.calls.clear()
+    resumed = train(ref.federation(), rounds=6, out=tmp_path / "run", resume=True, **options)
+    assert Preparing.calls == []
+    flops = [record.cost.flops for record in whole.history]
+    assert [record.cost.flops for record in resumed.history] == flops
+    assert max(flops[2:]) > min(flops[2:])  # a later round had a client that owed its preparation
+
+
 def test_a_broadcast_that_a_part_of_the_clients_waits_for_is_paid_for():
     per_client = (4 * 200 + 200 + 5 * 200 + 5) * 4
     for r, times in ((2, 2), (4, 1)):

@@ -174,7 +174,8 @@ def reporting(load: Workload, call: Call) -> Iterator[None]:
     except (ClientError, UserError, MemoryError):
         raise
     except Exception as error:
-        stage = getattr(call.function, "func", call.function).__name__
+        function = getattr(call.function, "func", call.function)
+        stage = "predict" if function in (work.score, work.score_updated, work.train_loss) else function.__name__
         names = [repr(load.federation.ids[client]) for client in call.clients]
         who, hint = f"client {names[0]}", ""
         if len(names) > 1:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from coterie.clients import work
 from coterie.clients.clients import Clients, Replies, Scored
-from coterie.clients.engine import Call, Cohort, Engine
+from coterie.clients.engine import Call, Cohort, Engine, reporting
 from coterie.clients.workload import Workload
 from coterie.core.counting import CountFlops
 from coterie.core.data import Index
@@ -86,8 +86,9 @@ class Simulated(Clients):
         prepares = isinstance(self.load.work.method, Prepares)
         if prepares and self.store.is_unvisited(client):
             with CountFlops() as counted:
-                data = self.load.data(client, "train", 0)
-                self.store[client] = self.load.work.prepare(self.ids[client], self._create(client), data)
+                created, data = self._create(client), self.load.data(client, "train", 0)
+                with reporting(self.load, Call(self.load.work.prepare, {}, [client], ())):
+                    self.store[client] = self.load.work.prepare(self.ids[client], created, data)
             self._owed[client] = counted.total
             self._prepared += 1
             self.on_prepared(self._prepared)
