@@ -27,7 +27,6 @@ from coterie.models.mlp import MLP
 from coterie.models.model import Model, body_and_head
 from coterie.run import Run
 from coterie.settings import settings
-from coterie.training import Training
 from engines import METHODS, STEPS, Norm, model, numbers, sequences
 
 rng = np.random.default_rng(5)
@@ -304,7 +303,7 @@ def test_a_client_that_has_not_prepared_needs_its_data(tmp_path):
 
 
 def test_a_run_that_goes_on_is_not_finished_any_more(tmp_path):
-    """Its figures are those of the shorter run, so they are gone."""
+    """The figures of the shorter run do not belong to it."""
     trained(tmp_path / "run", checkpoint_every=1)
 
     def stop(record):
@@ -336,8 +335,8 @@ def test_a_run_killed_before_it_wrote_its_announcement_is_resumed(tmp_path, monk
 # -- without anything but the folder
 
 
-def test_the_folder_can_be_moved_and_needs_neither_network_nor_data(tmp_path, monkeypatch):
-    """A new process with nothing but the folder, which another place holds by now."""
+def test_the_folder_can_be_moved_and_needs_neither_network_nor_data(tmp_path):
+    """A new process loads the folder from another place, and reads nothing else."""
     live = trained(tmp_path / "first" / "run")
     (tmp_path / "second").mkdir()
     (tmp_path / "first" / "run").rename(tmp_path / "second" / "moved")
@@ -414,7 +413,9 @@ def test_a_folder_without_a_run(tmp_path):
 
 def test_a_module_of_your_own_must_be_passed_again(tmp_path):
     live = trained(tmp_path / "run", model=Norm(), head="fc")
-    with pytest.raises(UserError, match=r"a model of your own: pass the nn\.Module, as in coterie\.load\(run, model=.*"):
+    with pytest.raises(
+        UserError, match=r"a model of your own: pass the nn\.Module, as in coterie\.load\(run, model=.*"
+    ):
         coterie.load(tmp_path / "run")
     other = Norm()
     other.norm = nn.Identity()

@@ -1,4 +1,4 @@
-"""A run that is killed or stopped, at any moment, and resumed ends in the same bits as one that was left alone."""
+"""A run that is killed or stopped at any moment and then resumed ends in the same bits as an uninterrupted one."""
 
 import csv
 import json
@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import coterie
+from coterie.storage.artifact import ANNOUNCEMENT, INITIAL, MEMBERS
 from coterie.storage.checkpoint import load_checkpoint
 from coterie.storage.store import PersonalStore
 
@@ -31,7 +32,7 @@ CHANGES = [part for setting in SETTINGS for part in ("--set", setting)]
 
 
 def finished(folder: Path) -> dict[str, object]:
-    """Everything that a run leaves behind, but for the seconds it took."""
+    """Return everything that a run leaves behind, except for the seconds it took."""
 
     def timeless(record: dict) -> dict:
         return {**record, "cost": {**record["cost"], "seconds": None}}
@@ -49,11 +50,12 @@ def finished(folder: Path) -> dict[str, object]:
         "summary": timeless(json.loads((folder / "summary.json").read_text())),
         "clients": list(csv.reader((folder / "clients.csv").read_text().splitlines())),
         "recipe": (folder / "recipe.toml").read_text(),
+        **{name: (folder / name).read_bytes() for name in (ANNOUNCEMENT, INITIAL, MEMBERS)},
     }
 
 
 def personal(folder: Path) -> list[dict[str, tuple]]:
-    """Each client's state in bits. How it is cut into files depends on where a run was interrupted."""
+    """Return each client's state in bits. How states are divided into files depends on where a run was interrupted."""
     store = PersonalStore(lambda client: {}, CLIENTS, torch.device("cpu"))
     index, _ = load_checkpoint(folder / "checkpoint", store, {})
     assert f"round-{index:06d}" == max(path.name for path in (folder / "checkpoint").glob("round-*"))
@@ -73,7 +75,7 @@ def undisturbed(tmp_path_factory):
 
 
 def start_and_wait(arguments: list, folder: Path, rounds: int) -> subprocess.Popen:
-    """The process, once it has written that many rounds."""
+    """Start a process and return it once it has written that many rounds."""
     process = subprocess.Popen([*RUN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
@@ -146,7 +148,7 @@ def test_equal_runs_have_equal_checkpoints(tmp_path):
 
 
 def test_a_run_that_everyone_has_left_ends_with_a_table_of_nobody(tmp_path):
-    """And with the figures of its rounds; the columns are those of a run with clients."""
+    """It also has the figures of its rounds, and the table has the same columns as that of a run with clients."""
     rng = np.random.default_rng(0)
     arrays = {name: (rng.normal(size=(6, 4)), np.arange(6) % 2, np.zeros((1, 4)), [0]) for name in ("anna", "ben")}
     federation = coterie.Federation.from_arrays(arrays)
@@ -172,7 +174,7 @@ def test_one_folder_one_process(tmp_path):
 
 
 def test_a_finished_run_goes_on_for_more_rounds(undisturbed, tmp_path):
-    """As if it had been that long from the start, but for the evaluation where it first ended."""
+    """It equals a run that was that long from the start, except for the evaluation where it first ended."""
     folder = tmp_path / "run"
     subprocess.run([*RUN, *CHANGES, "--set", "run.rounds=7", "--out", folder], check=True, timeout=120)
     assert json.loads((folder / "summary.json").read_text())["rounds"] == 7

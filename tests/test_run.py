@@ -227,7 +227,7 @@ def test_a_run_is_shown_by_its_figures(federation):
 
 
 def test_volumes_are_trained():
-    """Convolutions over three axes, which have no channels-last form of images."""
+    """Convolutions over three axes do not have the channels-last layout of images."""
     rng = np.random.default_rng(0)
     clients = {name: (rng.normal(size=(8, 1, 4, 4, 4)), np.arange(8) % 2) for name in ("anna", "ben")}
     net = nn.Sequential(nn.Conv3d(1, 2, 3), nn.Flatten(), nn.Linear(16, 2))
@@ -244,7 +244,7 @@ def test_images_lie_channels_last():
 
 
 def test_nothing_is_loaded_before_it_is_asked_for():
-    """The command line starts in a tenth of the time without PyTorch, whose threads must be told first how to wait."""
+    """Without PyTorch the command line starts ten times as fast. How threads wait must be set before it is loaded."""
     program = """
 import json, os, sys
 import coterie, coterie.cli
@@ -344,7 +344,10 @@ def test_heads_drawn_uniformly(federation):
             {"model": nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), "head": "1"},
             "inputs of shape 64 and type torch.float32",
         ),
-        ({"model": nn.Sequential(nn.Linear(64, 2)), "head": "", "method": "fedavg"}, "2 outputs, but the labels need 9"),
+        (
+            {"model": nn.Sequential(nn.Linear(64, 2)), "head": "", "method": "fedavg"},
+            "2 outputs, but the labels need 9",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_said(federation, arguments, words):

@@ -114,7 +114,7 @@ def train(
     }
     for argument, value in keys.items():
         if argument not in Keys.__annotations__:
-            known = [*Keys.__annotations__, "model", "method", "head", "population", "settings", "on_round", "out", "resume"]
+            known = [*Keys.__annotations__, *(train.__kwdefaults__ or {})]
             raise TypeError(f"train() has no argument {argument!r}{registry.nearest(argument, known)}")
         section, key = _PLACES.get(argument, ("run", argument))
         if value is not None:

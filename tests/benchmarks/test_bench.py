@@ -1,4 +1,4 @@
-"""The suite: its command, its letters, and that the ideals it measures against are honest."""
+"""The benchmark suite: its command, its letters, and whether its hand-written baselines compute the same as Coterie."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The commands as a user types them: what they print, what they write, and how each mistake ends."""
+"""The commands as a user types them: what they print and write, and what they answer to mistakes."""
 
 import csv
 import gzip

@@ -7,7 +7,7 @@ import torch
 
 import coterie
 import reference as ref
-from coterie.core.method import Method, Prepares, Receives, Reply, settings
+from coterie.core.method import Prepares, Receives, Reply, settings
 from coterie.core.tree import displacement
 from coterie.errors import ClientError, UserError
 
@@ -64,7 +64,7 @@ def test_a_method_that_does_not_fail_is_trained():
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("stage", ["prepare", "local_update", "adapt", "predict"])
 def test_an_error_names_the_method_the_function_and_the_client(stage, engine):
-    """Only the second of three clients fails. The others have sizes of their own, so they are computed apart from it."""
+    """Only the second of three clients fails. All have different sizes, so that they are not computed together."""
     with pytest.raises(ClientError, match=rf"^Broken\.{stage} failed for client 'client-1'.*: KeyError: ") as caught:
         train(stage, engine, (1, SIZE, 13))
     assert "no such thing" in str(caught.value)

@@ -90,7 +90,7 @@ def fail(mark, error, engine, load, shared):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-5)])
 @pytest.mark.parametrize("method", METHODS)
 def test_unequal_clients_of_different_heads(engine, method, dtype, tolerance):
-    """Sizes from 1 to 30, heads from 1 to 3 outputs, everyone, some, and fewer clients than workers."""
+    """Clients have 1 to 30 examples and heads of 1 to 3 outputs; some cohorts are smaller than the number of workers."""
     assert_same_rounds(game(method, dtype=dtype), engine, [[0, 1, 2, 3, 4, 5], [4, 1], [2], [3]], tolerance)
 
 
@@ -160,7 +160,9 @@ def test_what_a_worker_did_not_finish_is_done_again(engine, load, tmp_path, capl
     assert first != os.getpid() != second
 
 
-@pytest.mark.parametrize("error", [UserError("mend it"), DivergedError("too far"), ClientError("for him"), ZeroDivisionError("oh")])
+@pytest.mark.parametrize(
+    "error", [UserError("mend it"), DivergedError("too far"), ClientError("for him"), ZeroDivisionError("oh")]
+)
 def test_an_error_in_a_worker_is_raised_here_and_not_tried_again(engine, load, tmp_path, error):
     with pytest.raises(type(error)) as caught:
         do(engine, load, process, partial(fail, tmp_path / "tries", error))

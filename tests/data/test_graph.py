@@ -70,5 +70,5 @@ def test_nodes_follow_the_type_of_the_run():
 
 def test_a_new_client_without_edges_is_refused():
     run = train(federation(), model="gin", rounds=1)
-    with pytest.raises(UserError, match="brings its edges"):
+    with pytest.raises(UserError, match="needs its edges"):
         run.personalize([[0.0] * federation().x.shape[1]], [0])

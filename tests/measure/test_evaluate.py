@@ -56,7 +56,7 @@ def of_all(setup, shared, store, adapt_steps) -> Evaluation:
 
 
 def test_restricted_accuracy_chooses_among_the_clients_own_classes():
-    """Bias the shared head towards a class that the client does not have: plainly all wrong, restricted not."""
+    """The shared head prefers a class that the client does not have, so answers are wrong unless they are restricted."""
     setup = ref.setup(FedAvg())
     shared = setup.task.shared_model()
     own = setup.federation.classes.row(1).tolist()
@@ -90,14 +90,15 @@ def test_train_loss_is_objective_1():
     setup = ref.setup(PFLEGO(), ref.federation(sizes=(5, 3, 8, 6), new=1))
     shared, sizes = setup.task.shared_body(), setup.federation.sizes()[:3]
     losses = [
-        ref.loss_and_gradient(ref.arrays({**shared, **ref.store(setup)[i]}), *ref.examples(setup, i))[0] for i in range(3)
+        ref.loss_and_gradient(ref.arrays({**shared, **ref.store(setup)[i]}), *ref.examples(setup, i))[0]
+        for i in range(3)
     ]
     result = of_all(setup, shared, ref.store(setup), 0)
     assert result.train_loss == pytest.approx((sizes * losses).sum() / sizes.sum(), abs=1e-12)
 
 
 class RefusesNothing(nn.Module):
-    """A model like many others: an empty batch is an error."""
+    """A model that fails on an empty batch, as many models do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +124,7 @@ def test_a_client_without_test_examples_is_not_asked(kind):
 
 @pytest.mark.parametrize("kind", ["loop", "vmap"])
 def test_validation_examples_are_scored_as_test_examples_are(kind):
-    """A federation whose validation examples are its test examples."""
+    """The validation examples of the federation are its test examples, so all figures must be equal."""
     rng = np.random.default_rng(0)
     clients = {}
     for name in ("a", "b", "c"):

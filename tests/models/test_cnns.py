@@ -8,6 +8,7 @@ from torch import nn
 from coterie import registry
 from coterie.core.task import Task
 from coterie.errors import UserError
+from coterie.measure.probe import Probe
 from coterie.models.cnn_cifar import CNNCifar, same_pool
 from coterie.models.cnn_dropout import CNNDropout
 from coterie.models.cnn_femnist import CNNFemnist
@@ -48,7 +49,7 @@ def test_parameters_of_body_and_head(name, shape, outputs, body, head, features)
 def test_parameters_and_products_of_a_forward_pass(model, parameters, products):
     cut = task(model, FEMNIST, 62)
     assert count(cut.initial, cut.body + cut.head) == parameters
-    flops = cut.flops(62)
+    flops = Probe(cut).flops(62)
     assert (
         flops.body_forward + flops.head_step / 2 == 2 * products
     )  # a step of the head: one forward pass, and a backward pass of the same cost

@@ -77,7 +77,7 @@ def test_by_default_every_layer_is_as_pytorch_draws_it():
 
 def initial(seed, **options):
     recipe = Recipe.parse({"run": {"seed": seed}, "model": {"name": "mlp", "hidden": [40], **options}})
-    return prepare(recipe, ref.federation()).setup.task.initial
+    return prepare(recipe, ref.federation()).rounds.task.initial
 
 
 def test_a_run_starts_from_it_in_body_and_head():

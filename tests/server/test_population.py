@@ -162,7 +162,7 @@ def test_who_does_not_answer_was_sent_the_model_and_is_named():
     ],
 )
 def test_r_is_the_number_of_answers_that_was_to_be_expected(run, drawn, dropout):
-    """Of "fixed" and "independent" before anything is drawn, of "uniform" once the size of the cohort is."""
+    """For "fixed" and "independent" it is known before the draw, for "uniform" once the size of the cohort is drawn."""
     announced = []
 
     class Listening(PFLEGO):
@@ -177,8 +177,8 @@ def test_r_is_the_number_of_answers_that_was_to_be_expected(run, drawn, dropout)
 
 
 def test_pflegos_gradient_stays_unbiased_when_clients_drop_out():
-    """Over every cohort of two of four and every set of answers, with its probability: the full gradient, if r is as
-    the test above has it."""
+    """The mean over all cohorts of two of four clients and all sets of answers, each with its probability, is the full
+    gradient, if r is what the test above expects."""
     method, q, r = PFLEGO(tau=1, server="sgd", rho=0.1), 0.3, 2
     setup = ref.setup(method)
     shared = method.init_shared(setup.task)

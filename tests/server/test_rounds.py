@@ -54,7 +54,7 @@ def test_the_last_rounds_are_evaluated_whatever_their_number(last, evaluated):
 
 
 def test_participants_are_scored_before_aggregation():
-    """With one client that holds all data and tau local steps, participants of FedAvg are that client, trained."""
+    """Participants are scored with the models of their own, which differ from the average that follows."""
     run = train(ref.federation(sizes=(20, 3)), method=FedAvg(tau=30, eta=0.5), rounds=1, clients_per_round=2)
     existing = run.history[0].eval.existing
     assert existing.participants.mean != existing.as_is.mean
@@ -129,7 +129,7 @@ def test_participation(settings, sizes):
 
 
 def test_dropout_is_drawn_from_the_clients_own_streams():
-    """Whatever torch's global generator has been used for in between."""
+    """The state of torch's global generator makes no difference."""
     net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 5))
     runs = []
     for disturbance in (1, 2):

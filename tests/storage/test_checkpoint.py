@@ -18,7 +18,7 @@ FACTS = {"federation": "f00d", "seed": 3, "labels": ["a", "b"]}
 
 
 def trees(index: int) -> dict[str, Tree]:
-    """Different for each round, so that it can be told which was loaded."""
+    """Return trees that differ from round to round, so that a test can tell which were loaded."""
     return {
         "shared": {"w": torch.arange(6.0).reshape(2, 3) + index, "b": torch.full((3,), index, dtype=torch.float64)},
         "memory": {"t": torch.tensor(index, dtype=torch.int64)},
@@ -60,7 +60,7 @@ def names(folder: Path) -> list[str]:
 
 
 def own_segment(folder: Path, index: int) -> Path:
-    """The one that a checkpoint wrote."""
+    """Return the segment that a checkpoint wrote."""
     manifest = json.loads((folder / f"round-{index:06d}" / "manifest.json").read_text())
     return folder / "personal" / f"{manifest['personal'][-1]}.safetensors"
 

@@ -19,11 +19,11 @@ from coterie.storage.store import PersonalStore
 
 
 class Killed(BaseException):
-    """Not an Exception: nothing may catch it, as nothing catches SIGKILL."""
+    """A kill. It is not an Exception, because nothing can catch SIGKILL."""
 
 
 class Disk:
-    """Counts what is done to files, kills at the n-th of these operations, and knows what was not synced by then."""
+    """A disk that counts operations on files, kills at the n-th of them, and knows what was not synced by then."""
 
     def __init__(self, patch: pytest.MonkeyPatch, kill_at: int | None) -> None:
         self.count = 0
@@ -39,7 +39,7 @@ class Disk:
         patch.setattr(io, "open", self._opening)
 
     def lose_power(self, folder: Path) -> None:
-        """Half of a file is lost if it was not synced, and a new name if its folder was not."""
+        """Lose half of each file that was not synced, and each new name whose folder was not synced."""
         for path in folder.rglob("*"):
             if path.is_file() and path.stat().st_ino in self._unsynced_files:
                 os.truncate(path, path.stat().st_size // 2)
@@ -99,7 +99,7 @@ def save(folder: Path, index: int, personal: PersonalStore) -> None:
 
 
 def load(folder: Path, states: list[Any]) -> tuple[int, PersonalStore]:
-    """The checkpoint that is found, which must be whole."""
+    """Return the round and the states of the checkpoint that is found, after checking that it is whole."""
     personal = new_store()
     index, trees = load_checkpoint(folder, personal, {})
     assert contents(personal) == states[index]
@@ -108,7 +108,7 @@ def load(folder: Path, states: list[Any]) -> tuple[int, PersonalStore]:
 
 
 def interrupted(folder: Path, index: int, personal: PersonalStore, kill_at: int, lose_power: bool) -> int:
-    """Save, or be killed in the midst of it; the number of operations until then."""
+    """Save a checkpoint, or be killed while saving. Returns the number of operations until then."""
     with pytest.MonkeyPatch.context() as patch:
         disk = Disk(patch, kill_at)
         with suppress(Killed):
@@ -178,7 +178,7 @@ def cut(path: Path) -> None:
 
 
 def three_saved(folder: Path) -> list[Any]:
-    """The states at each of them."""
+    """Return the states at each of the checkpoints."""
     personal = new_store()
     states = [contents(personal)]
     for index in (1, 2, 3):

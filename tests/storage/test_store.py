@@ -1,4 +1,4 @@
-"""The store is a dict, wherever the states are. (What it costs: test_store_costs.)"""
+"""The store behaves like a dict, wherever the states are. Its costs are tested in test_store_costs."""
 
 import json
 import os
@@ -39,14 +39,14 @@ def checkpoint(kept: PersonalStore, folder: Path) -> None:
 
 
 def reopened(kept: PersonalStore, folder: Path) -> PersonalStore:
-    """What a new process finds, if the checkpoint lists the segments that the store has now."""
+    """Return the store as a new process finds it, if a checkpoint lists the current segments."""
     again = new_store()
     again.restore([segments.Segment.checked(folder / s.path.name) for s in kept.write(folder).segments])
     return again
 
 
 def assert_same(found: Tree, wanted: Tree) -> None:
-    """In bits, types, shapes and the order of names."""
+    """Assert that bits, types, shapes and the order of names are the same."""
     assert list(found) == list(wanted)
     for name, value in wanted.items():
         assert found[name].dtype == value.dtype
@@ -185,7 +185,7 @@ class TestWithoutPersonalState:
 
 
 def test_the_store_goes_on_as_before_until_the_checkpoint_stands(tmp_path: Path) -> None:
-    """Even where the one that failed has moved states, as it does when most of a segment is dead."""
+    """Also if the failed checkpoint moved states, which happens when most of a segment is outdated."""
     kept = new_store()
     for client in range(10):
         kept[client] = {"w": torch.tensor(client)}
@@ -226,7 +226,7 @@ OPERATIONS = st.one_of(PUT, PUT, st.just(("checkpoint",)), st.just(("checkpoint"
 
 
 def tree_of(kind: str, stamp: int) -> Tree:
-    """Different at every put, so that an older state can be told from a newer one."""
+    """Return a tree that is different at every put, so that a test can tell older states from newer ones."""
     match kind:
         case "head":
             return {"w": torch.full((2, 3), float(stamp)), "b": torch.tensor([stamp], dtype=torch.int64)}

@@ -1,4 +1,4 @@
-"""What the store takes of memory and disk, and what a checkpoint writes."""
+"""The memory and disk space that the store needs, and how much a checkpoint writes."""
 
 import gc
 import multiprocessing
@@ -31,14 +31,14 @@ def sizes(folder: Path) -> dict[str, int]:
 
 
 def memory(kind: str) -> int:
-    """Bytes of this process: RssAnon, its own; VmRSS, with mapped files."""
+    """Return the memory of this process in bytes: its own (RssAnon), or with mapped files (VmRSS)."""
     gc.collect()
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{kind}:"))
 
 
 def afresh(function: Callable[..., None], *arguments: object) -> None:
-    """In a process whose allocator gives freed memory back: a run tells its own to keep it."""
+    """Call a function in a process whose allocator returns freed memory. A run tells the allocator to keep it."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         pool.submit(function, *arguments).result()
 

@@ -87,7 +87,7 @@ class Simulated(Clients):
         if prepares and self.store.is_unvisited(client):
             with CountFlops() as counted:
                 created, data = self._create(client), self.load.data(client, "train", 0)
-                with reporting(self.load, Call(self.load.work.prepare, {}, [client], ())):
+                with reporting(self.load, Call(self.load.work.prepare, {}, [client], ())):  # type: ignore[arg-type]
                     self.store[client] = self.load.work.prepare(self.ids[client], created, data)
             self._owed[client] = counted.total
             self._prepared += 1

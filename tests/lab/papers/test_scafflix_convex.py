@@ -1,4 +1,4 @@
-"""`coterie reproduce scafflix-convex`: its problem and curves beside NumPy, what is kept, what is made of it."""
+"""`coterie reproduce scafflix-convex`: its problem and curves equal those of NumPy; what it stores and reports."""
 
 import json
 import os
@@ -24,7 +24,7 @@ FEW = ["partition.clients=4", "engine.kind=loop"]
 
 @settings
 class Tiny(Collected):
-    """Sixty rows of three features, in the place of mushrooms."""
+    """Replace mushrooms by sixty rows of three features."""
 
     def figures(self):
         return Figures("tiny", 3, 60)
@@ -58,13 +58,13 @@ def never():
 
 
 def by_hand(dealt):
-    """The clients' f_i of an implementation that shares nothing with the laboratory's."""
+    """Return the clients' f_i, implemented independently of the laboratory."""
     return [lab.Logistic(each.A, each.b, 0.1) for each in dealt.problems]
 
 
 @pytest.mark.parametrize(("data", "p"), [("mushrooms", 0.168839), ("a6a", 0.234411), ("w6a", 0.335769)])
 def test_the_constants_of_the_authors_plots(data, p):
-    """Blocks of the whole file with an intercept, and L_i as in their code: mu divided by 4 n_i as well."""
+    """Clients are blocks of the file, with an intercept. L_i is as in the authors' code, which divides mu by 4 n_i."""
     if not (Path(os.environ.get("COTERIE_DATA", "")) / "libsvm" / f"{data}.gz").exists():
         pytest.skip(f"set COTERIE_DATA to a folder that holds libsvm/{data}.gz")
     work = convex.ScafflixConvex("scafflix-convex", {"data": [data]}, "full", 1, Path("here"))
@@ -193,7 +193,7 @@ def test_the_coin_has_the_seed_and_the_split_has_none(tiny):
 
 
 def test_inexact_optima_are_sought_from_100(tiny):
-    """With no step at all the models at the start are 0.1 + 0.9 * 100, with many they are as good as exact."""
+    """Without any step the models at the start are 0.1 + 0.9 * 100; with many steps they are practically exact."""
     work = laboratory()
     at = {"what": "inexact", "alpha": "0.1"}
     none, many = (work.result(the(work, **at, variant=each), never) for each in ("0 steps", "200 steps"))
@@ -297,7 +297,7 @@ def curve(at, gaps, steps=None):
 
 
 def test_the_arithmetic_of_the_table():
-    """Of GD the rounds to 1e-8 are 4 and 2, of Scafflix 1, and the mean of 1 and 2; and to a millionth of the start."""
+    """The rounds to 1e-8, and to a millionth of the start, are 4 and 2 for GD, 1 and the mean of 1 and 2 for Scafflix."""
     placed = [
         curve(("gd", "1", "", "0"), [1.0, 1e-2, 1e-4, 1e-6, 1e-8]),
         curve(("scafflix", "1", "", "0"), [1.0, 1e-8], [0, 7]),
