@@ -90,7 +90,7 @@ def fail(mark, error, engine, load, shared):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-5)])
 @pytest.mark.parametrize("method", METHODS)
 def test_unequal_clients_of_different_heads(engine, method, dtype, tolerance):
-    """Clients have 1 to 30 examples and heads of 1 to 3 outputs; some cohorts are smaller than the number of workers."""
+    """Clients have 1 to 30 examples and heads of 1 to 3 outputs; some cohorts have fewer clients than workers."""
     assert_same_rounds(game(method, dtype=dtype), engine, [[0, 1, 2, 3, 4, 5], [4, 1], [2], [3]], tolerance)
 
 

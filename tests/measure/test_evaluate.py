@@ -56,7 +56,7 @@ def of_all(setup, shared, store, adapt_steps) -> Evaluation:
 
 
 def test_restricted_accuracy_chooses_among_the_clients_own_classes():
-    """The shared head prefers a class that the client does not have, so answers are wrong unless they are restricted."""
+    """The shared head prefers a class that the client does not have: all answers are wrong unless restricted."""
     setup = ref.setup(FedAvg())
     shared = setup.task.shared_model()
     own = setup.federation.classes.row(1).tolist()

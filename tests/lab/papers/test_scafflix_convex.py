@@ -297,7 +297,7 @@ def curve(at, gaps, steps=None):
 
 
 def test_the_arithmetic_of_the_table():
-    """The rounds to 1e-8, and to a millionth of the start, are 4 and 2 for GD, 1 and the mean of 1 and 2 for Scafflix."""
+    """The rounds to 1e-8 or a millionth of the start are 4 and 2 for GD, 1 and the mean of 1 and 2 for Scafflix."""
     placed = [
         curve(("gd", "1", "", "0"), [1.0, 1e-2, 1e-4, 1e-6, 1e-8]),
         curve(("scafflix", "1", "", "0"), [1.0, 1e-8], [0, 7]),
