@@ -29,7 +29,7 @@ OTHERS = [
     ("t", "optimum", "gamma", "c_i"),
     ("\0", " ", ":", "/"),
 ]
-"""Names of a parameter, a buffer, a layer and a head that clash with a name in use somewhere, or look as if they did."""
+"""Names of a parameter, a buffer, a layer and a head that are in use elsewhere, or look unusual."""
 Names = tuple[str, str, str, str]
 
 
@@ -69,7 +69,8 @@ def played(method: str, engine: str, names: Names, out: str | None = None) -> tu
 def renamed(tree: Tree, names: Names, plain: Names) -> Tree:
     """Return a tree of the model with given names under the names of the plain one."""
     gain, count, layer, head = names
-    new = dict(zip((gain, count, *(f"{part}.{of}" for part in (layer, head) for of in ("weight", "bias"))), range(6)))
+    layers = [f"{part}.{of}" for part in (layer, head) for of in ("weight", "bias")]
+    new = {name: place for place, name in enumerate((gain, count, *layers))}
     old = [plain[0], plain[1], *(f"{part}.{of}" for part in plain[2:] for of in ("weight", "bias"))]
     found = {}
     for name, value in tree.items():
@@ -138,7 +139,7 @@ class Bare(nn.Module):
 
 @pytest.mark.parametrize("names", [("weight", "loss"), ("loss", "weight"), ("__metadata__", "loss")])
 def test_a_bare_layer_is_trained_saved_and_loaded_like_any_other(names, tmp_path):
-    """A weight called `weight` once grew by 1.0 in each round of FedAvg, and a parameter called `loss` was a KeyError."""
+    """A `weight` once grew by 1.0 in each round of FedAvg, and a parameter called `loss` ended in a KeyError."""
     rng = np.random.default_rng(0)
     y = np.arange(30) % 3
     x = np.eye(3, 6)[y] * 3 + rng.normal(size=(30, 6)) / 4
@@ -154,7 +155,7 @@ def test_a_bare_layer_is_trained_saved_and_loaded_like_any_other(names, tmp_path
         assert torch.equal(loaded.model("a").state_dict()[name], expected.shared[plain])
 
 
-def test_a_bare_linear_layer(tmp_path):
+def test_a_bare_linear_layer_stays_where_it_is_without_a_rate():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(30, 4)).astype(np.float32), np.arange(30) % 2
     fed = coterie.Federation.from_arrays({name: (x[i::3], y[i::3]) for i, name in enumerate("abc")})

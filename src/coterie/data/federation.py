@@ -127,7 +127,7 @@ class Federation:
         )
 
     def relabelled(self, labels: tuple[Any, ...]) -> "Federation":
-        """Return the federation with its labels numbered by their places in `labels`, which must contain all of them."""
+        """Return the federation with its labels numbered by their places in `labels`, which has all of them."""
         if unknown := [label for label in self.labels if label not in labels]:
             raise UserError(f"labels {unknown} are not among those of the federation: {list(labels)}")
         place = np.array([labels.index(label) for label in self.labels], dtype=np.int64)
