@@ -1,4 +1,4 @@
-"""What training costs the clients, counted so that nothing but the seconds depends on the engine or the machine."""
+"""The cost of training for the clients. Only the seconds depend on the engine and on the machine."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cost:
-    """Sums over the clients of a round, or of a run. Evaluation is not counted."""
+    """Cost of a round or of a run, summed over its clients. Evaluation is not counted."""
 
     bytes_down: int = 0
+    """Bytes sent from the server to clients."""
     bytes_up: int = 0
+    """Bytes sent from clients to the server."""
     flops: int = 0
+    """Floating-point operations of the clients."""
     body_forwards: int = 0
+    """Forward passes of a batch through the body."""
     body_backwards: int = 0
+    """Backward passes of a batch through the body."""
     seconds: float = 0.0
+    """Wall-clock time."""
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
@@ -30,12 +36,12 @@ class Cost:
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> Self:
-        """Read a cost; missing entries are zero and unknown ones are ignored."""
+        """Read a cost. Missing entries are zero and unknown ones are ignored."""
         return cls(**{field.name: tree[field.name] for field in fields(cls) if field.name in tree})
 
 
 def local_work(setup: "Setup", cohort: Sequence[int], rnd: "Round") -> Cost:
-    """The cohort's computation."""
+    """Compute what the local work of a cohort costs, without communication and time."""
     flops, forwards, backwards = 0, 0, 0
     sizes = setup.federation.sizes()[list(cohort)].tolist()
     for (size, outputs), clients in Counter(zip(sizes, map(setup.num_outputs, cohort), strict=True)).items():

@@ -1,4 +1,4 @@
-"""What is measured: existing users as they are and adapted, new users before and after. Never writes to the store."""
+"""Evaluation of existing and new users, as they are and after adaptation. It never changes their personal states."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,21 +16,21 @@ from coterie.storage.store import PersonalStore
 
 Floats = NDArray[np.float64]
 AT_ONCE = 1000
-"""Clients whose personal states are in memory together."""
+"""Number of clients whose personal states are held in memory at a time."""
 
 
 class Scores(NamedTuple):
-    """The scores of several clients under one protocol."""
+    """Scores of several clients under one protocol."""
 
     clients: list[int]
     accuracy: Floats
-    """The score on the client's examples, which is the share of right answers; not a number where it has none."""
+    """Score of each client on its examples, such as the share of right answers. NaN for a client without examples."""
     restricted: Floats
-    """The same, choosing among the client's own classes only."""
+    """Score of each client when it chooses only among its own classes."""
 
     @classmethod
     def of(cls, counts: Mapping[int, Tree]) -> "Scores":
-        """From what `client.score` counted for each client."""
+        """Compute the scores from what `client.score` counted for each client."""
         clients = sorted(counts)
         names = ("examples", "right", "restricted")
         columns = np.array([[float(counts[i][name]) for name in names] for i in clients]).reshape(-1, 3)
@@ -39,7 +39,7 @@ class Scores(NamedTuple):
 
 
 class OnSplit(NamedTuple):
-    """The scores of all clients on one of their splits: existing users, then new ones."""
+    """Scores of all clients on one split: existing users, then new users."""
 
     as_is: Scores
     adapted: Scores
@@ -52,10 +52,10 @@ class Evaluation(NamedTuple):
 
     test: OnSplit
     validation: OnSplit | None
-    """For choosing between models, where examples were kept for that."""
+    """Scores on validation examples, or None if there are no such examples. They serve to choose between models."""
     train_loss: float
-    """Objective (1): sum over the existing clients of N_i/N times the loss of the personal model as it is; not a number
-    where there are none."""
+    """Objective (1): sum over existing clients of N_i/N times the loss of their personal model as it is. NaN if there
+    are no existing clients."""
 
 
 def evaluate(
@@ -67,6 +67,7 @@ def evaluate(
     existing: Sequence[int],
     new: Sequence[int],
 ) -> Evaluation:
+    """Score existing and new clients on their test and validation examples, and compute the training loss."""
     splits = [split for split in ("test", "validation") if split in setup.federation.splits]
     of_existing, of_new = (
         _both(engine, setup, shared, store, adapt_steps, clients, splits) for clients in (existing, new)
@@ -76,7 +77,7 @@ def evaluate(
 
 
 def statistics(scores: Scores, sizes: Floats) -> Statistics:
-    """Compute statistics over clients, leaving out clients without examples."""
+    """Compute statistics over clients. Clients without examples are omitted."""
     tested = ~np.isnan(scores.accuracy)
     accuracy, sizes = scores.accuracy[tested], sizes[tested]
     if not len(accuracy):
@@ -100,7 +101,7 @@ def _both(
     clients: Sequence[int],
     splits: Sequence[str],
 ) -> dict[str, tuple[Scores, Scores]]:
-    """As they are, and adapted, on each split."""
+    """Return the scores of clients as they are and adapted, for each split."""
     plain: dict[str, dict[int, Tree]] = {split: {} for split in splits}
     adapted: dict[str, dict[int, Tree]] = {split: {} for split in splits}
     for some in _parts(clients):
