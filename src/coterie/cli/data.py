@@ -43,7 +43,7 @@ def show_data(
         Console().print(dealt(federation))
     except UserError as error:
         problem = str(error)
-        Console().print(f"Not dealt to clients: {problem}", highlight=False, markup=False)
+        Console().print(f"The examples could not be distributed to clients: {problem}", highlight=False, markup=False)
     if out is not None:
         tree = settings.as_dict()
         dealing = {"data": tree["data"], "partition": tree["partition"], "run": {"seed": settings.run.seed}}

@@ -22,7 +22,7 @@ def run(
 ) -> None:
     """Train a federation: RECIPE, or the default on embedded data."""
     from coterie import recipe as recipes
-    from coterie.report.terminal import closing_table, cost_line
+    from coterie.report.terminal import closing_table, cost_line, explanations
     from coterie.storage.folder import read_recipe
     from coterie.track.bars import RunProgress
     from coterie.training import Training
@@ -52,6 +52,7 @@ def run(
         sys.stdout.write(json.dumps(result.summary.to_json(), indent=2) + "\n")
     else:
         Console().print(closing_table(result.summary))
+        Console().print(explanations(), style="dim", highlight=False)
         Console().print(cost_line(result.summary), highlight=False)
         Console().print(f"{folder}/report.html", highlight=False, soft_wrap=True, markup=False)
 

@@ -99,6 +99,6 @@ def test_the_curves_tell_the_best_from_the_others():
 def test_a_page_without_a_complete_trial():
     found = replace(FOUND, summary=None, trials=FOUND.trials[3:])
     page = Parsed(sweep_page("mine", found, None))
-    assert "Nothing was measured" in page.text
+    assert "There is nothing to show" in page.text
     assert "Best: trial" not in page.text
     assert page.figures == {}
