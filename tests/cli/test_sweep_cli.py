@@ -52,7 +52,7 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(monkeypatch, tmp_path, capsys
     capsys.readouterr()
     assert coterie(monkeypatch, *command, "broken") == 130
     printed = capsys.readouterr()
-    assert "Run the same command again to go on" in printed.err
+    assert "Run the same command again to continue" in printed.err
     assert "2 of 2 trials are still to run" in printed.out
     rounds = (tmp_path / "broken" / "trials" / "000" / "rounds.jsonl").read_text().splitlines()
     assert len(rounds) == 3  # the round after the signal was let to its end

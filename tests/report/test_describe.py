@@ -44,7 +44,7 @@ def test_fetch_says_where_the_files_are(monkeypatch, tmp_path: Path, capsys) -> 
 
 def test_fetch_of_embedded_data_has_nothing_to_do(monkeypatch, capsys) -> None:
     assert coterie(monkeypatch, "data", "fetch", "digits") == 0
-    assert capsys.readouterr().out == "digits: nothing to fetch\n"
+    assert capsys.readouterr().out == "digits: nothing to download\n"
 
 
 def test_what_cannot_be_had_ends_with_code_2(monkeypatch, tmp_path: Path, capsys) -> None:

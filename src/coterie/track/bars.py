@@ -1,4 +1,4 @@
-"""The progress bars of a run: rounds with loss, score and time left; clients that settle before they are visited."""
+"""Progress bars of a run: one for rounds, and one for clients that the method prepares before their first visit."""
 
 from types import TracebackType
 from typing import Self
@@ -18,7 +18,7 @@ from coterie.measure.record import Record
 
 
 class Bars:
-    """How many of how many, what is told of it, and the time left."""
+    """Progress bars that show counts, a short message and the remaining time."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self._bar = Progress(
@@ -43,20 +43,24 @@ class Bars:
         self.stop()
 
     def stop(self) -> None:
+        """Stop updating the bars."""
         self._bar.stop()
 
 
 class RunProgress(Bars):
+    """Progress of a run."""
+
     def __init__(self, console: Console, setup: Setup, rounds: int, done: int, quiet: bool) -> None:
         super().__init__(console, quiet)
         self._score, self._latest = setup.task.objective.score, {"loss": "-", "score": "-"}
         self._task = self._bar.add_task("round", total=rounds, completed=done, told=self._told())
         self._settling = self._bar.add_task(
-            "client", total=len(setup.federation.ids), told="settled, of all clients", start=False, visible=False
+            "client", total=len(setup.federation.ids), told="clients prepared", start=False, visible=False
         )
         setup.watchers.append(self._settled)
 
     def advance(self, record: Record) -> None:
+        """Show that a round has ended."""
         if record.train_loss is not None:
             self._latest["loss"] = f"{record.train_loss:.4f}"
         if record.eval is not None:
@@ -66,7 +70,7 @@ class RunProgress(Bars):
         self._bar.update(self._settling, visible=False)
 
     def _settled(self, clients: int) -> None:
-        """Shown while it happens: with nets the search for local optima takes longer than a round."""
+        """Show how many clients are prepared. With neural nets this can take longer than a round."""
         self._bar.start_task(self._settling)
         self._bar.update(self._settling, completed=clients, visible=True)
 
