@@ -90,7 +90,7 @@ def test_interrupted_in_a_cell_it_goes_on_to_the_same_bits(monkeypatch, tmp_path
     with monkeypatch.context() as patch:
         stop_after(patch, 11)  # in the third round of the second cell
         assert reproduce(patch, *arguments, "--out", "parts") == 130
-    assert "again to go on" in capsys.readouterr().err
+    assert "again to continue" in capsys.readouterr().err
     second = tmp_path / "parts" / "digits-fedavg-seed0"
     assert len((second / "rounds.jsonl").read_text().splitlines()) == 3
     assert not (second / "summary.json").exists()

@@ -247,7 +247,7 @@ def test_the_command_measures_what_is_missing_and_goes_on(tiny, monkeypatch, tmp
     with monkeypatch.context() as patch:
         patch.setattr(convex.ScafflixConvex, "result", counted)
         assert reproduce(patch, "--out", "here", *few) == 130
-    assert "again to go on" in capsys.readouterr().err
+    assert "again to continue" in capsys.readouterr().err
     assert sorted(path.stem for path in kept.iterdir()) == sorted(made[:2])
     before = {path.name: path.read_bytes() for path in kept.iterdir()}
     monkeypatch.setattr(convex.ScafflixConvex, "result", lambda *args: (made.append(args[1].name), result(*args))[1])
