@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 from commands import coterie, in_folder
-from coterie.track.sweep_bars import SweepProgress
+from coterie.cli.sweep_bars import SweepProgress
 from sweeps import GOOD, IDLE, TREE
 
 

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     | {"core", "clients", "server", "measure", "storage", "data", "models", "registry", "recipe", "run", "report.page"},
     "lab": BASE
     | {"core", "server", "measure", "storage", "data", "models", "registry", "recipe", "training", "report"},
-    "cli": BASE | {"lab", "report", "storage", "track", "recipe", "registry", "training"},
+    "cli": BASE | {"lab", "measure", "report", "storage", "track", "recipe", "registry", "training"},
     "__init__": {"errors", "data.federation", "recipe", "run", "training", "methods"},
 }
 ONLY_IN = {
@@ -43,7 +43,7 @@ ONLY_IN = {
     "PIL": ("data/files/images.py", "data/sets/*.py"),
     "plotly": ("report/*.py", "lab/sweep/charts.py"),
     "pyarrow": ("data/own/table.py",),
-    "rich": ("cli/*.py", "track/*.py", "report/*.py"),
+    "rich": ("cli/*.py", "track/*.py", "report/*.py", "data/files/fetch.py"),
 }
 
 

@@ -22,6 +22,7 @@ def run(
 ) -> None:
     """Train the federation of RECIPE. Without a recipe, train on the built-in digits data."""
     from coterie import recipe as recipes
+    from coterie.lab.papers.sheet import Sheet
     from coterie.report.terminal import closing_table, cost_line, explanations
     from coterie.storage.folder import read_recipe
     from coterie.track.bars import RunProgress
@@ -32,7 +33,10 @@ def run(
     if resume is not None:
         read_recipe(resume)
     source = recipe or (resume / "recipe.toml" if resume is not None else "digits")
-    settings = recipes.read(source, changes or [])
+    tree = recipes.load(source)
+    if "experiment" in tree:
+        Sheet.of(tree)  # which checks it
+    settings = recipes.read(tree, changes or [])
     federation = settings.federation()
     names = {section: table.get("name") for section, table in settings.as_dict().items()}
     folder = resume or out or _next_free(Path("runs"), f"{names['data']}-{names['method']}")

@@ -45,7 +45,7 @@ def sweep(
 
 def _play(work: "Sweep") -> bool:
     """Run the remaining trials. Return whether Ctrl-C stopped them."""
-    from coterie.track.sweep_bars import SweepProgress
+    from coterie.cli.sweep_bars import SweepProgress
 
     interrupted = on_interrupt()
     with SweepProgress(screen, work.total, work.recipe.run.rounds, work.trials) as progress:
