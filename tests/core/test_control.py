@@ -43,10 +43,10 @@ def test_the_search_is_local_training_and_leaves_local_buffers_as_that_does():
     alone = ref.setup(Local(tau=3, beta=0.2), model=model)
     data, rnd = alone.data(0, "train", 0), ref.announced(alone, 1)
     _, trained = alone.method.local_update(alone.task, {}, setup.task.initial, data, rnd)
-    personal = setup.create(0)
+    personal = ref.store(setup)[0]
     for name in setup.task.buffers:
         assert torch.equal(personal[name], trained[name])
-    for name in setup.task.body + setup.task.head:
+    for name in setup.task.params:
         torch.testing.assert_close(personal[f"optimum.{name}"], trained[name], rtol=0, atol=1e-14)
     assert not torch.equal(personal["1.running_mean"], setup.task.initial["1.running_mean"])
 
@@ -55,7 +55,7 @@ def settled(method, model=None, memory=None, data=None):
     """(personal state of the first client, operations that it took)"""
     setup = ref.setup(method, data, model=model or MLP(hidden=[3]))
     with memory or nullcontext():
-        personal = setup.create(0)
+        personal = ref.store(setup)[0]
     return personal, setup.settling([0])
 
 
@@ -69,9 +69,9 @@ def test_runs_that_share_optima_have_what_they_would_have_alone(monkeypatch):
     again, same_cost = settled(Scafflix(alpha=0.6, gamma=0.7, p=0.5, optimum_epochs=3), memory=memory)
     assert len(searches) == 2
     assert same_cost == cost
-    assert float(again["client.alpha"]) == pytest.approx(0.6)
+    assert float(again[".alpha"]) == pytest.approx(0.6)
     for name, value in alone.items():
-        if name.startswith("optimum."):
+        if name.startswith("optimum"):
             assert torch.equal(again[name], value)
     settled(first)
     assert len(searches) == 3  # outside nothing is remembered

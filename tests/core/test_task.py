@@ -111,7 +111,7 @@ def test_parameters_are_told_apart_by_body_and_head(build: type[nn.Module], head
     net = made(build)
     task = Task(net, head, example)
     names = [name for name, _ in net.named_parameters()]
-    assert sorted(task.body + task.head) == sorted(names)
+    assert sorted(task.params) == sorted(names)
     assert set(task.head) == {name for name in names if head and name.startswith(f"{head}.")}
     assert task.shared_model().keys() == state(net).keys()
     assert task.shared_body().keys() == state(net).keys() - set(task.head)
@@ -123,7 +123,7 @@ def test_the_loss_and_its_gradient_are_the_modules_own(build: type[nn.Module], h
     task = Task(net, head, example)
     expected = cross_entropy(net(examples.x), examples.y)
     expected.backward()
-    theta = pick(task.initial, task.body + task.head)
+    theta = pick(task.initial, task.params)
     gradient, _ = grad(lambda theta: task.loss({**task.initial, **theta}, examples), has_aux=True)(theta)
     loss, _ = task.loss(task.initial, examples)
     torch.testing.assert_close(loss, expected.detach(), **CLOSE)
@@ -158,7 +158,7 @@ def test_padding_counts_for_nothing_in_the_loss() -> None:
     mask = torch.tensor([True] * 5 + [False] * 3)
     y = torch.cat([examples.y, torch.tensor([3, 0, 0])])
     padded = examples._replace(x=torch.cat([examples.x, padding]), y=y, mask=mask)
-    theta = pick(task.initial, task.body + task.head)
+    theta = pick(task.initial, task.params)
     results = [grad(task.loss, has_aux=True)(theta, each)[0] for each in (examples, padded)]
     torch.testing.assert_close(*results, **CLOSE)
     torch.testing.assert_close(task.loss(theta, padded), task.loss(theta, examples), **CLOSE)
