@@ -1,4 +1,4 @@
-"""The Python interface: everyone's model, a client never seen before, a run folder, and resuming."""
+"""The Python interface: the models of all clients, a client never seen before, a run folder, and resuming."""
 
 import json
 import os
@@ -13,13 +13,15 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import coterie
+from coterie.clients.announcement import Announcement
 from coterie.measure.protocols import Existing, New, Statistics
 from coterie.methods import FLIX, PFLEGO, FedAvg
 from coterie.models.mlp import MLP
+from coterie.recipe import read
 
 
 def three_friends():
-    """Digits dealt to people who each know a few of them, under names of their own."""
+    """Return digits for four people, who each have a few classes and give them names."""
     x, y = load_digits(return_X_y=True)
     known = {"anna": (0, 1), "ben": (2, 3, 4), "carl": (1, 5), "dora": (6, 7, 8)}
     names = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
@@ -161,22 +163,27 @@ def test_further_settings_of_a_recipe(federation, tmp_path):
         "method": {"tau": 3},
     }
     run = coterie.train(federation, method="fedavg", engine="vmap", rounds=4, settings=settings, out=tmp_path / "run")
-    assert (run.summary.engine, run.summary.rounds, run.recipe.engine.memory) == ("loop", 1, 0.5)
+    assert (run.summary.engine, run.summary.rounds) == ("loop", 1)
     assert run.shared["body.1.weight"].shape == (7, 64)
-    assert run.recipe.method == FedAvg(tau=3)
-    assert "memory = 0.5" in (tmp_path / "run" / "recipe.toml").read_text()
+    recipe = read(tmp_path / "run" / "recipe.toml")
+    assert recipe.engine.memory == 0.5
+    assert recipe.method == FedAvg(tau=3)
 
 
-def test_further_settings_go_with_a_model_and_a_method_of_your_own(federation):
+def test_further_settings_go_with_a_model_and_a_method_of_your_own(federation, tmp_path):
     settings = {"model": {"head_init": "uniform", "labels": "global"}, "method": {"tau": 3}}
     options = {"method": PFLEGO(tau=2, beta=0.1), "rounds": 0, "settings": settings}
     for model in (Net(), MLP(hidden=[7])):
-        run = coterie.train(federation, model=model, head="classifier", **options)
-        assert run.recipe.method == PFLEGO(tau=3, beta=0.1)
+        folder = tmp_path / type(model).__name__
+        run = coterie.train(federation, model=model, head="classifier", out=folder, **options)
+        written = json.loads((folder / "announcement.json").read_text())
+        announcement = Announcement.from_json(written, None if isinstance(model, MLP) else model)
+        assert announcement.method == PFLEGO(tau=3, beta=0.1)
         head = run.personal("anna")["head.weight" if isinstance(model, MLP) else "classifier.2.weight"]
         assert head.shape[0] == 9
         assert 0 <= head.min() < head.max() < 1
-    assert run.recipe.model == MLP(hidden=[7], head_init="uniform", labels="global")
+        assert (announcement.model.head_init, announcement.model.labels) == ("uniform", "global")
+    assert announcement.model == MLP(hidden=[7], head_init="uniform", labels="global")
 
 
 @pytest.mark.parametrize(
@@ -207,10 +214,10 @@ def test_every_round_is_told(federation):
 def test_a_run_is_shown_by_its_figures(federation):
     run = coterie.train(federation, method=PFLEGO(tau=2), rounds=0)
     existing = Existing(as_is=Statistics(mean=0.25), adapted=Statistics(mean=0.98765))
-    run.summary = replace(run.summary, existing=existing)
+    run._summary = replace(run.summary, existing=existing)
     assert repr(run) == "<Run of pflego: 0 rounds, 4 clients, accuracy 25.00% as is, 98.77% adapted>"
-    run.summary = replace(run.summary, new=New(after=Statistics(mean=0.5)))
-    assert repr(run).endswith("adapted, 50.00% of new users after adaptation>")
+    run._summary = replace(run.summary, new=New(after=Statistics(mean=0.5)))
+    assert repr(run).endswith("adapted, 50.00% for new users after adaptation>")
 
 
 def test_volumes_are_trained():
@@ -331,7 +338,10 @@ def test_heads_drawn_uniformly(federation):
             {"model": nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), "head": "1"},
             "inputs of shape 64 and type torch.float32",
         ),
-        ({"model": nn.Sequential(nn.Linear(64, 2)), "head": "", "method": "fedavg"}, "2 outputs, the labels need 9"),
+        (
+            {"model": nn.Sequential(nn.Linear(64, 2)), "head": "", "method": "fedavg"},
+            "2 outputs, but the labels need 9",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_said(federation, arguments, words):

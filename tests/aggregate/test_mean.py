@@ -1,4 +1,4 @@
-"""The weighted sum: the same however the messages come."""
+"""The weighted sum is the same in whatever order and in whatever groups replies arrive."""
 
 import pytest
 import torch
@@ -6,7 +6,8 @@ import torch
 from coterie.aggregate.mean import Mean
 from coterie.core.tree import stack
 
-MESSAGES = [{"a": torch.tensor([1.0, 2.0]) * i, "n": torch.tensor(i)} for i in range(1, 5)]
+TENSORS = [{"a": torch.tensor([1.0, 2.0]) * i, "n": torch.tensor(i)} for i in range(1, 5)]
+NUMBERS = [{"loss": torch.tensor(10.0 * i)} for i in range(1, 5)]
 WEIGHTS = torch.tensor([0.5, 1.0, 0.25, 2.0], dtype=torch.float64)
 EXPECTED = 0.5 * 1 + 1 * 2 + 0.25 * 3 + 2 * 4
 
@@ -14,7 +15,7 @@ EXPECTED = 0.5 * 1 + 1 * 2 + 0.25 * 3 + 2 * 4
 def total(*parts: slice):
     made = Mean().start()
     for part in parts:
-        made.add(WEIGHTS[part], stack(MESSAGES[part]))
+        made.add(WEIGHTS[part], stack(TENSORS[part]), stack(NUMBERS[part]))
     return made
 
 
@@ -26,7 +27,7 @@ def merged():
 
 def summed():
     made = total(slice(0, 2))
-    made.add_sum(2.25, {"a": torch.tensor([8.75, 17.5]), "n": torch.tensor(8.75)})
+    made.add_sum(2.25, {"a": torch.tensor([8.75, 17.5]), "n": torch.tensor(8.75)}, {"loss": torch.tensor(87.5)})
     return made
 
 
@@ -37,14 +38,18 @@ def summed():
 )
 def test_the_sum_is_the_same(made):
     result = made().result()
-    assert result["a"].tolist() == pytest.approx([EXPECTED, 2 * EXPECTED])
-    assert float(result["n"]) == pytest.approx(EXPECTED)  # a BatchNorm's counter, as a number with a fraction
-    assert float(result["weight"]) == 3.75
+    assert result.tensors.keys() == {"a", "n"}
+    assert result.tensors["a"].tolist() == pytest.approx([EXPECTED, 2 * EXPECTED])
+    assert float(result.tensors["n"]) == pytest.approx(EXPECTED)  # a BatchNorm's counter, as a number with a fraction
+    assert result.numbers.keys() == {"loss"}
+    assert float(result.numbers["loss"]) == pytest.approx(10 * EXPECTED)
+    assert float(result.mean("loss")) == pytest.approx(10 * EXPECTED / 3.75)
+    assert float(result.weight) == 3.75
 
 
-def test_merging_with_one_that_has_seen_nobody():
+def test_merging_with_a_total_that_has_seen_nobody():
     one, nobody = total(slice(0, 4)), Mean().start()
     nobody.merge(one)
-    assert nobody.result()["a"].tolist() == pytest.approx([EXPECTED, 2 * EXPECTED])
+    assert nobody.result().tensors["a"].tolist() == pytest.approx([EXPECTED, 2 * EXPECTED])
     nobody.merge(Mean().start())
-    assert nobody.result()["a"].tolist() == pytest.approx([EXPECTED, 2 * EXPECTED])
+    assert nobody.result().tensors["a"].tolist() == pytest.approx([EXPECTED, 2 * EXPECTED])

@@ -71,13 +71,13 @@ def test_each_benchmark_from_end_to_end(monkeypatch, letter):
 
 def test_tiny_clients_by_hand_is_coteries_fedavg():
     recipe = timing_recipe("loop", 8, method=tiny_clients.METHOD, model=tiny_clients.MODEL)
-    simulation = prepare(recipe, tiny_clients.federation(8))
-    before = simulation.shared
-    by_hand = tiny_clients.HandBatched.first_round(simulation.setup, tiny_clients.STEPS, tiny_clients.BATCH)
+    _, clients, rounds = prepare(recipe, tiny_clients.federation(8))
+    before = rounds.shared
+    by_hand = tiny_clients.HandBatched.first_round(clients.load, tiny_clients.STEPS, tiny_clients.BATCH)
     after = by_hand.play(before, tiny_clients.RATE)
-    next(simulation.play())
-    assert after.keys() == simulation.shared.keys()
-    for name, value in simulation.shared.items():
+    next(rounds.play())
+    assert after.keys() == rounds.shared.keys()
+    for name, value in rounds.shared.items():
         torch.testing.assert_close(after[name], value, rtol=1e-5, atol=1e-6)
         assert not torch.allclose(value, before[name], atol=1e-4)
 

@@ -107,7 +107,7 @@ def test_listings_name_everything_that_is_registered(monkeypatch, capsys, comman
 @pytest.mark.parametrize(
     ("command", "name", "words"),
     [
-        ("methods", "fedprox", ["FedAvg", "tau", "50", "batch_size", "Examples a step; 0 is all of the client's."]),
+        ("methods", "fedprox", ["FedAvg", "tau", "50", "batch_size", "Examples per local step;"]),
         ("datasets", "folder", ['"y"', "Column of a table that holds the label.", "[height, width] to which images"]),
         ("models", "mlp", ["hidden", "[200]"]),
     ],
@@ -264,7 +264,7 @@ def test_a_disk_that_is_full_is_said_so(monkeypatch, tmp_path, capsys):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("coterie.training.save_checkpoint", full)
+    monkeypatch.setattr("coterie.clients.simulated.save_checkpoint", full)
     assert run(monkeypatch, "--out", "mine") == 1
     assert "No space left on device" in capsys.readouterr().err
 

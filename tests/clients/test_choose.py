@@ -1,4 +1,4 @@
-"""Which engine `auto` takes, and what it says about it."""
+"""The engine that `auto` chooses, and the reason that it gives."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -29,6 +29,10 @@ def large() -> Federation:
     return Federation.from_arrays({str(i): (x, y, x[:3], y[:3]) for i in range(3)})
 
 
+def one_by_one(setup: ref.Game) -> ref.Game:
+    return ref.Game(replace(setup.load, aggregate=OneByOne()))
+
+
 def own(*layers: nn.Module) -> Own:
     return Own(net=nn.Sequential(*layers, nn.Linear(8, 5)), head_name=str(len(layers)))
 
@@ -37,7 +41,7 @@ CONVOLUTION = nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 1), nn.Flatten()
 
 
 class Branch(nn.Module):
-    """Looks into its inputs, which is no way to do many clients at once."""
+    """A model that branches on the values of its inputs, so many clients cannot be computed at once."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x if x.sum() > 0 else -x
@@ -52,7 +56,7 @@ NORM, DROPOUT = (nn.Linear(4, 8), nn.BatchNorm1d(8)), (nn.Linear(4, 8), nn.Dropo
     [
         (lambda: ref.setup(PFLEGO()), "Fused", "the body stays fixed"),
         (lambda: ref.setup(PFLEGO(), model=own(*CONVOLUTION)), "Fused", "the body stays fixed"),
-        (lambda: replace(ref.setup(PFLEGO()), aggregate=OneByOne()), "Vmap", "MFLOP is too small"),
+        (lambda: one_by_one(ref.setup(PFLEGO())), "Vmap", "MFLOP is too small"),
         (lambda: ref.setup(PFLEGO(), ref.federation((4, 4, 4)), own(*NORM)), "Vmap", "MFLOP is too small"),
         (lambda: ref.setup(PFLEGO(), model=own(*DROPOUT)), "Loop", "dropout"),
         (lambda: ref.setup(FedAvg()), "Vmap", "MFLOP is too small"),
@@ -69,7 +73,7 @@ NORM, DROPOUT = (nn.Linear(4, 8), nn.BatchNorm1d(8)), (nn.Linear(4, 8), nn.Dropo
     ],
 )
 def test_auto(setup, name, reason):
-    engine, said = choose(setup(), memory=2.0)
+    engine, said = choose(setup().load, memory=2.0)
     assert type(engine).__name__ == name
     assert reason in said
 

@@ -1,4 +1,4 @@
-"""The cohort over the workers of a small local cluster, which the whole file shares."""
+"""A cohort over the workers of a small local cluster, which all tests of this file share."""
 
 import json
 import os
@@ -18,11 +18,11 @@ from torch import nn
 
 import reference as ref
 from coterie import cli
+from coterie.clients.engine import Cohort
 from coterie.core.tree import num_bytes
 from coterie.errors import DivergedError, UserError
 from coterie.methods import FedAvg
 from coterie.models.module import Own
-from coterie.server.round import play_round
 from engines import METHODS, assert_equal, assert_same_rounds, game
 
 ray = pytest.importorskip("ray", reason="pip install 'coterie[ray]'")
@@ -35,7 +35,7 @@ SECONDS = 60
 
 @pytest.fixture(scope="module")
 def cluster():
-    """With room for an engine of two workers, and for a run of one."""
+    """A cluster with room for an engine of two workers and for a run of one."""
     engine = Ray(workers=3)
     engine._crew  # noqa: B018 - starts the cluster
     yield engine
@@ -54,26 +54,31 @@ def setup():
     return game("fedavg")
 
 
-def do(engine, setup, *jobs):
-    return engine._crew.do(setup, {}, jobs)
+@pytest.fixture(scope="module")
+def load(setup):
+    return setup.load
 
 
-def process(engine, setup, shared):
+def do(engine, load, *jobs):
+    return engine._crew.do(load, {}, jobs)
+
+
+def process(engine, load, shared):
     return os.getpid()
 
 
-def die(engine, setup, shared):
+def die(engine, load, shared):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_once(mark, engine, setup, shared):
+def die_once(mark, engine, load, shared):
     if not mark.exists():
         mark.touch()
-        die(engine, setup, shared)
+        die(engine, load, shared)
     return "done"
 
 
-def fail(mark, error, engine, setup, shared):
+def fail(mark, error, engine, load, shared):
     with mark.open("a") as file:
         file.write("tried\n")
     raise error
@@ -103,10 +108,10 @@ def test_a_client_that_sends_nonsense_is_refused(engine):
     setup = game("pflego")
     x = setup.federation.x.clone()
     x[setup.federation.splits["train"].row(1)] = 1e308
-    setup = replace(setup, federation=replace(setup.federation, x=x))
-    shared, store = setup.method.init_shared(setup.task), ref.store(setup)
+    setup = setup.having(federation=replace(setup.federation, x=x))
+    shared = setup.method.init_shared(setup.task)
     memory = setup.method.init_memory(setup.task, shared)
-    played = play_round(engine, setup, shared, memory, store, [0, 1, 4], ref.announced(setup, 3))
+    played = ref.play(setup, shared, memory, ref.store(setup, engine), [0, 1, 4], ref.announced(setup, 3))
     assert played.refused == [1]
     alone = ref.play(setup, shared, memory, ref.store(setup), [0, 1, 4], ref.announced(setup, 3))
     assert_equal(played.shared, alone.shared, 1e-9)
@@ -136,30 +141,29 @@ def test_a_run_by_the_command(cluster, tmp_path, monkeypatch, capsys):
 
 
 def test_a_killed_worker_makes_no_difference(engine, monkeypatch):
-    """It dies at the beginning of the second of three rounds."""
+    """A worker dies at the beginning of the second of three rounds."""
     updates = Ray.local_updates
 
-    def with_a_death(self, setup, *arguments):
-        rnd = arguments[4]
-        if rnd.index == 2:
-            os.kill(do(self, setup, process)[0], signal.SIGKILL)
-        return updates(self, setup, *arguments)
+    def with_a_death(self, load, cohort):
+        if cohort.rnd.index == 2:
+            os.kill(do(self, load, process)[0], signal.SIGKILL)
+        return updates(self, load, cohort)
 
     monkeypatch.setattr(Ray, "local_updates", with_a_death)
     assert_same_rounds(game("pflego"), engine, [[0, 1, 2, 3, 4, 5], [4, 1, 3], [2, 5]], 1e-9)
 
 
-def test_what_a_worker_did_not_finish_is_done_again(engine, setup, tmp_path, caplog):
-    assert do(engine, setup, partial(die_once, tmp_path / "mark"), process)[0] == "done"
+def test_what_a_worker_did_not_finish_is_done_again(engine, load, tmp_path, caplog):
+    assert do(engine, load, partial(die_once, tmp_path / "mark"), process)[0] == "done"
     assert "a worker was lost" in caplog.text
-    first, second = do(engine, setup, process, process)
+    first, second = do(engine, load, process, process)
     assert first != os.getpid() != second
 
 
 @pytest.mark.parametrize("error", [UserError("mend it"), DivergedError("too far"), ZeroDivisionError("oh")])
-def test_an_error_in_a_worker_is_raised_here_and_not_tried_again(engine, setup, tmp_path, error):
+def test_an_error_in_a_worker_is_raised_here_and_not_tried_again(engine, load, tmp_path, error):
     with pytest.raises(type(error)) as caught:
-        do(engine, setup, process, partial(fail, tmp_path / "tries", error))
+        do(engine, load, process, partial(fail, tmp_path / "tries", error))
     assert type(caught.value) is type(error)
     assert str(caught.value) == str(error)
     assert (tmp_path / "tries").read_text() == "tried\n"
@@ -198,8 +202,9 @@ def test_a_workers_answer_does_not_grow_with_the_cohort(engine, setup, monkeypat
 
     monkeypatch.setattr("coterie.clients.ray_crew.loads", measured)
     for cohort in ([0, 1], [0, 1, 2, 3, 4, 5]):
-        personal, weights = [setup.create(i) for i in cohort], torch.ones(len(cohort), dtype=torch.float64)
-        engine.local_updates(setup, shared, cohort, personal, weights, ref.announced(setup, len(cohort)), False)
+        personal, weights = [ref.store(setup)[i] for i in cohort], torch.ones(len(cohort), dtype=torch.float64)
+        rnd = ref.announced(setup, len(cohort))
+        engine.local_updates(setup.load, Cohort(shared, cohort, personal, weights, rnd))
     assert len(sizes) == 4
     assert min(sizes) > num_bytes(shared)
     assert max(sizes) - min(sizes) < 10 * 4  # names
@@ -230,10 +235,10 @@ def test_a_cluster_that_is_started_listens_to_this_machine_alone(cluster):
     assert ray.util.get_node_ip_address() == "127.0.0.1"
 
 
-def test_work_that_kills_every_worker_ends_the_run(engine, setup, monkeypatch):
+def test_work_that_kills_every_worker_ends_the_run(engine, load, monkeypatch):
     monkeypatch.setattr(ray_crew, "ATTEMPTS", 1)
     with pytest.raises(ConnectionError, match="Ray lost its worker at each of 1 attempts"):
-        do(engine, setup, die)
+        do(engine, load, die)
 
 
 def test_closing_ends_what_was_started_and_nothing_else(cluster, engine):
@@ -251,7 +256,7 @@ def test_closing_ends_what_was_started_and_nothing_else(cluster, engine):
 
 
 def descendants(pid):
-    """Whoever was started by this process, or by one that it started."""
+    """Return all processes that this process has started, directly or through another one."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid=,comm="], capture_output=True, text=True, check=True).stdout
     rows = [line.split(maxsplit=2) for line in listed.splitlines()]
     found = [pid]
@@ -261,6 +266,6 @@ def descendants(pid):
 
 
 def of_other_tests(pid):
-    """Fork servers and trackers that tests of benchmarks leave behind."""
+    """Return the fork servers and trackers that tests of benchmarks leave behind."""
     lines = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in descendants(pid)}
     return {child for child, line in lines.items() if b"multiprocessing" in line}

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference as ref
-from coterie.clients import client
+from coterie.clients import work
+from coterie.clients.engine import Call
 from coterie.clients.vmap import Vmap, groups, half_octave
 from coterie.methods import PFLEGO, FedAvg
 
@@ -23,22 +24,22 @@ def test_the_grid():
 
 def test_groups_have_one_shape_and_similar_sizes():
     setup = ref.setup(PFLEGO(), ref.federation(sizes=(5, 3, 6, 1, 7, 4)))  # heads of 3, 2, 3, 1, 3, 2
-    personal = [setup.create(i) for i in range(6)]
-    assert sorted(groups(setup, [5, 3, 6, 1, 7, 4], [personal])) == [[0, 2], [1], [3], [4], [5]]
-    assert sorted(groups(setup, [5, 3, 6, 1, 7, 4], [])) == [[0, 2], [1], [3], [4], [5]]
-    assert sorted(groups(setup, [6] * 6, [personal])) == [[0, 2, 4], [1, 5], [3]]
+    personal = [ref.store(setup)[i] for i in range(6)]
+    assert sorted(groups(setup.load, [5, 3, 6, 1, 7, 4], [personal])) == [[0, 2], [1], [3], [4], [5]]
+    assert sorted(groups(setup.load, [5, 3, 6, 1, 7, 4], [])) == [[0, 2], [1], [3], [4], [5]]
+    assert sorted(groups(setup.load, [6] * 6, [personal])) == [[0, 2, 4], [1, 5], [3]]
 
 
 def test_memory_decides_how_many_are_computed_at_once():
     setup = ref.setup(FedAvg(), ref.federation(sizes=(4,) * 10))
     shared, clients, nothing = setup.task.shared_model(), list(range(10)), [{}] * 10
-    each = 4 * sum(value.numel() for value in shared.values()) * 8 + 4 * setup.task.example_bytes
+    each = 4 * sum(value.numel() for value in shared.values()) * 8 + 4 * setup.load.work.probe.example_bytes
     for fit in (1, 3, 100):
         engine = Vmap(memory=fit * each / 1e9 + 1e-12)
-        parts = list(engine.each_client(setup, client.score, shared, clients, nothing, split="train"))
+        parts = list(engine.each_client(setup.load, Call(work.score, shared, clients, (nothing,), "train")))
         assert [len(group.places) for group in parts] == {1: [1] * 10, 3: [3, 3, 3, 1], 100: [10]}[fit]
 
 
 def test_example_bytes_are_what_the_pass_makes():
     setup = ref.setup(FedAvg())  # 4 features, 3 hidden units, 5 outputs, in float64
-    assert setup.task.example_bytes == 8 * (4 + 3 + 3 + 5)
+    assert setup.load.work.probe.example_bytes == 8 * (4 + 3 + 3 + 5)

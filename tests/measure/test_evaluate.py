@@ -1,4 +1,4 @@
-"""Statistics over clients by hand; protocols that differ only in what they should."""
+"""Statistics over clients, computed by hand, and what each protocol evaluates."""
 
 from dataclasses import replace
 
@@ -9,8 +9,7 @@ from torch import nn
 
 import coterie
 import reference as ref
-from coterie.clients import client
-from coterie.clients.loop import Loop
+from coterie.clients import work
 from coterie.measure.evaluate import Evaluation, Scores, evaluate, statistics
 from coterie.measure.protocols import OF_ALL_CLIENTS, Statistics
 from coterie.methods import PFLEGO, FedAvg
@@ -46,14 +45,14 @@ def counted(examples, right, restricted):
 
 
 def score(setup, i, shared, personal):
-    (counts,) = client.score(setup, shared, personal, setup.data(i, "test", 0))
+    (counts,) = work.score(setup.load.work, shared, personal, setup.data(i, "test", 0))
     scores = Scores.of({i: counts})
     return scores.accuracy[0], scores.restricted[0]
 
 
 def of_all(setup, shared, store, adapt_steps) -> Evaluation:
     existing, new = setup.federation.existing.tolist(), setup.federation.new.tolist()
-    return evaluate(Loop(), setup, shared, store, adapt_steps, existing, new)
+    return evaluate(store, shared, adapt_steps, existing, new)
 
 
 def test_restricted_accuracy_chooses_among_the_clients_own_classes():
@@ -91,7 +90,8 @@ def test_train_loss_is_objective_1():
     setup = ref.setup(PFLEGO(), ref.federation(sizes=(5, 3, 8, 6), new=1))
     shared, sizes = setup.task.shared_body(), setup.federation.sizes()[:3]
     losses = [
-        ref.loss_and_gradient(ref.arrays({**shared, **setup.create(i)}), *ref.examples(setup, i))[0] for i in range(3)
+        ref.loss_and_gradient(ref.arrays({**shared, **ref.store(setup)[i]}), *ref.examples(setup, i))[0]
+        for i in range(3)
     ]
     result = of_all(setup, shared, ref.store(setup), 0)
     assert result.train_loss == pytest.approx((sizes * losses).sum() / sizes.sum(), abs=1e-12)

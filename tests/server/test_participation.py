@@ -96,7 +96,7 @@ def test_given_the_announced_r_every_client_takes_part_with_probability_r_over_i
     [
         (
             Fixed(I + 1),
-            rf"run\.clients_per_round = {I + 1}, but only {I} to draw from; lower it, or leave it out",
+            rf"run\.clients_per_round = {I + 1}, but only {I} clients can be drawn; lower it, or omit it",
         ),
         (Uniform(3, I + 1), rf"run\.clients_range = \[3, {I + 1}\] .* at most {I}, the number of clients"),
         (Uniform(5, 3), r"run\.clients_range = \[5, 3\] must be increasing"),

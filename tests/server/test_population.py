@@ -1,4 +1,4 @@
-"""Clients that come, go, come back, and do not answer."""
+"""Clients that join, leave, return, and do not answer."""
 
 import itertools
 from dataclasses import replace
@@ -18,7 +18,8 @@ from coterie.training import Training, prepare
 
 
 def population(federation=None, seed=0, **options) -> Population:
-    return Population(PopulationSettings(**options), federation or ref.federation((5, 3, 8, 2, 4)), seed)
+    federation = federation or ref.federation((5, 3, 8, 2, 4))
+    return Population(PopulationSettings(**options), federation.ids, federation.is_new, seed)
 
 
 def test_a_schedule_is_followed_and_who_comes_first_is_absent_at_first():
@@ -67,8 +68,8 @@ def test_new_users_never_join():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"schedule": [{"round": 2, "join": ["client-9"]}]}, "names 'client-9'"),
-        ({"schedule": [{"round": 2}], "join": 0.1}, "leave out population.join"),
+        ({"schedule": [{"round": 2, "join": ["client-9"]}]}, "names client 'client-9'"),
+        ({"schedule": [{"round": 2}], "join": 0.1}, "omit population.join"),
         ({"schedule": [{"round": 2}, {"round": 2}]}, "round 2 more than once"),
     ],
 )
@@ -99,7 +100,7 @@ def test_I_and_N_are_those_of_the_clients_present():
             return super().plan(rnd)
 
     game = simulation(Listening(tau=2), {"schedule": schedule}, rounds=4)
-    records = list(game.play())
+    records = list(game.rounds.play())
     assert announced[-4:] == [(1, 4, 18), (2, 3, 10), (3, 3, 10), (4, 4, 18)]
     assert [record.population for record in records] == [None, PopulationSize(3, 10), None, PopulationSize(4, 18)]
     assert all("client-2" not in record.cohort for record in records[1:3])
@@ -108,43 +109,43 @@ def test_I_and_N_are_those_of_the_clients_present():
 def test_who_returns_has_the_head_it_left_with():
     schedule = [{"round": 2, "leave": ["client-2"]}, {"round": 5, "join": ["client-2"]}]
     game = simulation(PFLEGO(tau=2), {"schedule": schedule})
-    played = game.play()
+    played = game.rounds.play()
     next(played)
-    left_with = {name: value.clone() for name, value in game.store[2].items()}
+    left_with = {name: value.clone() for name, value in game.clients.store[2].items()}
     for _ in range(3):
         next(played)
     for name, value in left_with.items():
-        assert torch.equal(game.store[2][name], value)
+        assert torch.equal(game.clients.store[2][name], value)
     next(played)
-    assert any(not torch.equal(game.store[2][name], value) for name, value in left_with.items())
+    assert any(not torch.equal(game.clients.store[2][name], value) for name, value in left_with.items())
 
 
 def test_only_clients_that_are_there_are_evaluated():
     schedule = [{"round": 2, "leave": ["client-1"]}, {"round": 4, "join": ["client-1"]}]
     game = simulation(PFLEGO(tau=2), {"schedule": schedule}, rounds=4, eval_every=1)
     for present in ([0, 1, 2, 3], [0, 2, 3], [0, 2, 3], [0, 1, 2, 3]):
-        next(game.play())
-        assert game.latest.test.as_is.clients == game.latest.test.adapted.clients == present
-        assert game.evaluate().test.as_is.clients == present
+        next(game.rounds.play())
+        assert game.rounds.latest.test.as_is.clients == game.rounds.latest.test.adapted.clients == present
+        assert game.rounds.evaluate().test.as_is.clients == present
 
 
 def test_a_round_where_nobody_is_there_changes_nothing():
     everyone = [f"client-{i}" for i in range(4)]
     game = simulation(FedAvg(tau=1), {"schedule": [{"round": 2, "leave": everyone}]}, rounds=2)
-    played = game.play()
+    played = game.rounds.play()
     next(played)
-    before = {name: value.clone() for name, value in game.shared.items()}
+    before = {name: value.clone() for name, value in game.rounds.shared.items()}
     record = next(played)
     assert record.cohort == ()
     assert record.eval.train_loss is None
     assert record.eval.existing.as_is.mean is None
-    assert all(torch.equal(game.shared[name], value) for name, value in before.items())
+    assert all(torch.equal(game.rounds.shared[name], value) for name, value in before.items())
 
 
 def test_who_does_not_answer_was_sent_the_model_and_is_named():
     game = simulation(FedAvg(tau=1), {"dropout": 0.5}, rounds=20)
-    sizes = 4 * sum(value.numel() * value.element_size() for value in game.shared.values())
-    records = list(game.play())
+    sizes = 4 * sum(value.numel() * value.element_size() for value in game.rounds.shared.values())
+    records = list(game.rounds.play())
     for record in records:
         assert sorted(record.cohort + record.silent) == [f"client-{i}" for i in range(4)]
         assert record.cost.bytes_down == sizes
@@ -171,7 +172,7 @@ def test_r_is_the_number_of_answers_that_was_to_be_expected(run, drawn, dropout)
 
     game = simulation(Listening(tau=2), {"dropout": dropout}, rounds=8, **run)
     announced.clear()
-    asked = [len(record.cohort + record.silent) for record in game.play()]
+    asked = [len(record.cohort + record.silent) for record in game.rounds.play()]
     assert announced == pytest.approx([drawn(size) * (1 - dropout) for size in asked])
 
 

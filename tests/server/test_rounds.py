@@ -1,4 +1,4 @@
-"""A whole run: what is recorded, who is refused, how diverging ends."""
+"""A whole run: its records and costs, clients that are refused, and how diverging ends."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -10,6 +10,7 @@ from torch import nn
 
 import reference as ref
 from coterie import Federation, train
+from coterie.core.method import Prepares
 from coterie.errors import DivergedError
 from coterie.methods import PFLEGO, FedAvg
 from coterie.recipe import Recipe
@@ -48,9 +49,8 @@ def test_last10_is_the_mean_of_the_last_ten_evaluations():
 @pytest.mark.parametrize(("last", "evaluated"), [(1, [4, 8, 10]), (3, [4, 8, 9, 10]), (99, list(range(1, 11)))])
 def test_the_last_rounds_are_evaluated_whatever_their_number(last, evaluated):
     run = {"rounds": 10, "clients_per_round": 2, "eval_every": 4, "eval_last": last}
-    simulation = prepare(Recipe.parse({"method": {"tau": 1}, "run": run}), ref.federation())
-    simulation.eval_last = last
-    assert [record.round for record in simulation.play() if record.eval] == evaluated
+    rounds = prepare(Recipe.parse({"method": {"tau": 1}, "run": run}), ref.federation()).rounds
+    assert [record.round for record in rounds.play() if record.eval] == evaluated
 
 
 def test_participants_are_scored_before_aggregation():
@@ -85,7 +85,7 @@ def test_a_client_that_sends_nonsense_is_refused_and_changes_nothing():
     assert played.refused == [1]
     without = ref.play(setup, shared, {}, ref.store(setup), [0, 2], rnd)
     ref.assert_same(played.shared, ref.arrays(without.shared), 0)
-    ref.assert_same(store[1], ref.arrays(setup.create(1)), 0)
+    ref.assert_same(store[1], ref.arrays(ref.store(setup)[1]), 0)
 
 
 class Exploding(FedAvg):
@@ -151,28 +151,28 @@ def test_a_sample_of_clients_is_evaluated_where_asked_and_the_protocol_says_so()
     assert "all 5 clients of the training" in whole.summary.protocol
 
 
-class Settling(FedAvg):
-    """Counts how often a client makes itself ready."""
+class Preparing(FedAvg, Prepares):
+    """A method that counts how often a client prepares."""
 
     calls: ClassVar[list[int]] = []
 
-    def settle(self, task, personal, data):
+    def prepare(self, task, personal, data):
         self.calls.append(len(data.y))
         torch.ones(2, 3) @ torch.ones(3, 4)
-        return {**personal, "ready": torch.ones(())}
+        return {**personal, ".ready": torch.ones(())}
 
 
-def test_a_client_settles_once_however_often_it_is_looked_at():
-    Settling.calls.clear()
-    train(ref.federation(new=1), method=Settling(tau=1), rounds=3, clients_per_round=1, eval_every=1)
-    assert sorted(Settling.calls) == [1, 3, 5, 8]  # the sizes of all four
+def test_a_client_prepares_once_however_often_it_is_evaluated():
+    Preparing.calls.clear()
+    train(ref.federation(new=1), method=Preparing(tau=1), rounds=3, clients_per_round=1, eval_every=1)
+    assert sorted(Preparing.calls) == [1, 3, 5, 8]  # the sizes of all four
 
 
-def test_settling_is_work_of_the_first_visit():
-    settled = train(ref.federation(), method=Settling(tau=1), rounds=3, clients_per_round=2, eval_every=1)
+def test_preparation_counts_in_the_first_round_of_a_client():
+    prepared = train(ref.federation(), method=Preparing(tau=1), rounds=3, clients_per_round=2, eval_every=1)
     plain = train(ref.federation(), method=FedAvg(tau=1), rounds=3, clients_per_round=2, eval_every=1)
     seen: set[str] = set()
-    for ours, theirs in zip(settled.history, plain.history, strict=True):
+    for ours, theirs in zip(prepared.history, plain.history, strict=True):
         first = set(ours.cohort) - seen
         assert ours.cost.flops - theirs.cost.flops == len(first) * 2 * 2 * 3 * 4
         seen |= first

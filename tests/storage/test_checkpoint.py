@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 from coterie.core.tree import Tree
 from coterie.errors import UserError
 from coterie.storage import checkpoint, store
-from coterie.storage.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from coterie.storage.checkpoint import load_checkpoint, save_checkpoint
+from coterie.storage.files import write_atomically
 from coterie.storage.store import PersonalStore
 
 FACTS = {"federation": "f00d", "seed": 3, "labels": ["a", "b"]}

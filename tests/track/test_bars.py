@@ -1,6 +1,7 @@
-"""The bars that one sees while a run goes on."""
+"""The progress bars of a run."""
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -9,16 +10,19 @@ from coterie.measure.cost import Cost
 from coterie.measure.protocols import Existing, New, Statistics
 from coterie.measure.record import Evaluated, Record
 from coterie.methods import FedAvg, Scafflix
+from coterie.recipe import Recipe
 from coterie.track.bars import RunProgress
+from coterie.training import prepare
 
 
 def bars(method, clients, record=None):
-    """What is on the screen once so many clients were looked at."""
+    """Return what the screen shows, after two rounds, once the personal states of these clients were asked for."""
     screen = Console(file=io.StringIO(), width=200, color_system=None)
-    setup = ref.setup(method)
-    progress = RunProgress(screen, setup, 7, 2, quiet=False)
+    prepared = prepare(replace(Recipe.parse({"run": {"rounds": 7}}), method=method), ref.federation())
+    prepared.rounds.history = [Record(index, (), None, Cost()) for index in (1, 2)]
+    progress = RunProgress(screen, prepared.clients, prepared.rounds, quiet=False)
     for client in clients:
-        setup.create(client)
+        prepared.clients.personal(client)
     if record:
         progress.advance(record)
     with screen.capture() as seen:
@@ -26,13 +30,13 @@ def bars(method, clients, record=None):
     return seen.get()
 
 
-def test_clients_that_settle_are_counted_once_each():
+def test_clients_that_prepare_are_counted_once_each():
     shown = bars(Scafflix(optimum_epochs=1), [3, 1, 3])
     assert "client 2/4" in shown
     assert "round  2/7" in shown
 
 
-def test_no_second_bar_before_someone_settles_after_the_round_or_where_nobody_does():
+def test_there_is_a_second_bar_only_while_clients_prepare():
     evaluated = Evaluated(Existing(as_is=Statistics(mean=0.5)), New())
     record = Record(3, ("a",), 0.25, Cost(), evaluated)
     assert "client" not in bars(Scafflix(optimum_epochs=1), [])

@@ -11,6 +11,7 @@ import laboratory as lab
 from commands import coterie, in_folder
 from coterie import registry
 from coterie.core.steps.convex import curvature
+from coterie.core.tree import within
 from coterie.data.sets.libsvm_sets import Collected, Figures
 from coterie.errors import UserError
 from coterie.lab.papers import scafflix_convex as convex
@@ -83,12 +84,13 @@ def test_the_clients_have_all_rows_of_the_file_in_its_order(tiny):
 
 
 def test_two_outputs_are_the_papers_problem(tiny):
-    """Loss, gradient and curvature of the task with 2 mu, beside f_i of one vector by hand."""
+    """Loss, gradient and curvature of the task with 2 mu equal those of f_i over one vector, computed by hand."""
     work = laboratory()
     measurement = the(work, what="convergence", split="label-ratio", method="gd", alpha="0.1")
     dealt = work._dealt(measurement.recipe)
-    setup = work._ready(measurement.recipe, dealt.federation).setup
-    start = setup.task.initial
+    load = work._ready(measurement.recipe, dealt.federation).clients.load
+    task = load.work.task
+    start = task.initial
     np.testing.assert_array_equal(convex._vector(start), np.ones(4))
     v = np.array([0.3, -1.0, 2.0, 0.7])
     for i, (f, plain) in enumerate(zip(dealt.problems, by_hand(dealt), strict=True)):
@@ -96,11 +98,11 @@ def test_two_outputs_are_the_papers_problem(tiny):
         assert value == pytest.approx(np.log(1 + np.exp(-f.b * (f.A @ v))).mean() + 0.05 * v @ v, rel=1e-14)
         np.testing.assert_allclose(gradient, plain.gradient(v), rtol=1e-12)
         np.testing.assert_allclose(f.hessian(v), plain.hessian(v), rtol=1e-12)
-        data = setup.data(i, "train", 0)
+        data = load.data(i, "train", 0)
         squared = sum(float((value**2).sum()) for value in start.values())
-        at_one = float(setup.task.loss(start, data)[0]) + 0.2 / 2 * squared
+        at_one = float(task.loss(start, data)[0]) + 0.2 / 2 * squared
         assert at_one == pytest.approx(plain.value(np.ones(4)), rel=1e-14)
-        assert pytest.approx(2 * plain.L(), rel=1e-12) == curvature(setup.task, data, 0.2).L
+        assert pytest.approx(2 * plain.L(), rel=1e-12) == curvature(task, data, 0.2).L
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.1, 1e-4])
@@ -173,11 +175,11 @@ def test_scafflix_is_algorithm_1_by_hand(tiny, what, variant):
 def test_the_control_variates_sum_to_zero(tiny):
     work = laboratory()
     measurement = the(work, what="convergence", split="quantity", method="scafflix", alpha="0.01")
-    simulation = work._ready(measurement.recipe, work._dealt(measurement.recipe).federation)
-    rounds = simulation.play()
+    run = work._ready(measurement.recipe, work._dealt(measurement.recipe).federation)
+    rounds = run.rounds.play()
     for _ in range(6):
         next(rounds)
-        h = [convex._vector(simulation.store[i], "h.") for i in range(4)]
+        h = [convex._vector(within("h", run.clients.store[i])) for i in range(4)]
         assert max(np.abs(own).max() for own in h) > 1e-4
         np.testing.assert_allclose(0.01 * sum(h), 0, atol=1e-14)
 

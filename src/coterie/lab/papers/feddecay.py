@@ -103,7 +103,7 @@ class PubMedGrid(Grid):
 
 
 class WritersGrid(Grid):
-    """FedDecay, Table 10: settings with the best validation score on MNIST by writer, with other seeds than reported."""
+    """FedDecay, Table 10: settings with the best validation score on MNIST by writer, for other seeds than reported."""
 
     recipe = WRITERS
 
