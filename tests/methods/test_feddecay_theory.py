@@ -133,7 +133,7 @@ def test_ever_more_steps():
 
 
 def test_over_the_rounds_the_emphasis_shrinks_with_the_rate():
-    """The paper calls it constant under the rates of Theorem 1, but only its ratio to α_j is, which falls like 1/j."""
+    """The paper calls it constant under the rates of Theorem 1. In fact its ratio to α_j is, and α_j falls like 1/j."""
     method, index = FedDecay(tau=3, eta_decay=0.5, beta=0.5), 7
     first, second = coefficients(method, 3, index)  # in terms of eta, though the rate of this round is eta / 4
     assert method.eta * second / first == pytest.approx(noted(method) / 4, rel=1e-6)

@@ -17,9 +17,8 @@ def test_two_rounds_by_hand():
     own = {i: ref.arrays(ref.store(setup)[i]) for i in range(4)}
     assert [len(params["head.bias"]) for params in own.values()] == [3, 2, 3, 1]
     for params in own.values():
-        ref.assert_same(
-            {name: torch.from_numpy(params[name]) for name in ref.BODY}, body, 0
-        )  # all clients start from one body
+        body_of = {name: torch.from_numpy(params[name]) for name in ref.BODY}
+        ref.assert_same(body_of, body, 0)  # all clients start from one body
     sizes = setup.federation.sizes()
     for index, cohort in enumerate(([0, 1], [1, 2]), start=1):
         loss = 0.0
