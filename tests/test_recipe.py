@@ -8,6 +8,7 @@ import pytest
 
 from coterie import recipe, registry
 from coterie.errors import UserError
+from coterie.lab.papers.sheet import Sheet
 from coterie.methods import PFLEGO, FedAvg
 from coterie.models.mlp import MLP
 from coterie.recipe import Recipe, read
@@ -305,11 +306,11 @@ def test_numbers_of_numpy_are_checked_as_others(tau: Any) -> None:
 
 def test_a_bad_value_in_a_table_is_named_with_its_keys() -> None:
     with pytest.raises(UserError, match=r"experiment\.published\.pflego\.0 = '98': "):
-        read({"experiment": {"methods": {"pflego": {}}, "published": {"pflego": ["98", 0.2]}}})
+        Sheet.of({"experiment": {"methods": {"pflego": {}}, "published": {"pflego": ["98", 0.2]}}})
 
 
 def test_an_unknown_section_is_named_with_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"unknown section \[metod\] \(did you mean 'method'\?\); there is: .*engine"):
+    with pytest.raises(UserError, match=r"unknown section \[metod\] \(did you mean 'method'\?\); available: .*engine"):
         Recipe.parse({"metod": {}})
 
 
@@ -420,11 +421,11 @@ def test_an_unknown_name_lists_what_there_is(section: str, kind: str, name: str,
     message = str(caught.value)
     assert message.startswith("unknown ")
     assert f"{name!r} (did you mean {nearest!r}?)" in message
-    assert message.endswith("there is: " + ", ".join(registry.names(kind)))
+    assert message.endswith("available: " + ", ".join(registry.names(kind)))
 
 
 def test_an_unknown_engine_lists_what_there_is() -> None:
-    with pytest.raises(UserError, match=r"unknown engine.kind 'lop' \(did you mean 'loop'\?\); there is: .*loop"):
+    with pytest.raises(UserError, match=r"unknown engine.kind 'lop' \(did you mean 'loop'\?\); available: .*loop"):
         Recipe.parse({"engine": {"kind": "lop"}})
 
 

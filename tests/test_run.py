@@ -369,6 +369,6 @@ def test_everyone_new_leaves_nobody_to_train():
 
 
 def test_the_protocol_says_what_new_users_have_before_adaptation(federation, run):
-    prepared = coterie.train(federation, model="mlp", method=FLIX(optimum_epochs=1), rounds=0).summary.protocol
-    assert prepared.endswith("new.before has what the method makes of a client's training split at first sight.")
-    assert "at first sight" not in run.summary.protocol
+    settled = coterie.train(federation, model="mlp", method=FLIX(optimum_epochs=1), rounds=0).summary.protocol
+    assert settled.endswith("; the method prepares them on their training split first.")
+    assert "prepares" not in run.summary.protocol

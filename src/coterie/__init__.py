@@ -3,8 +3,8 @@
 import os
 from typing import TYPE_CHECKING
 
-# OpenMP's threads wait for each other in loops that burn a processor: beside another busy process, small operations
-# took thirty times as long. A short loop is as good on a quiet machine. It must be said before PyTorch is imported.
+# OpenMP's threads wait for each other in busy loops: next to another busy process, small operations took thirty times
+# as long. A short loop is as good on a quiet machine. This must be set before PyTorch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 __all__ = ["Federation", "Recipe", "Run", "UserError", "load", "methods", "train"]
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from coterie.run import Run, load
     from coterie.training import train
 else:
-    # Loaded when they are asked for: PyTorch takes seconds, and `coterie --help` needs none of it.
+    # Loaded when they are first used: importing PyTorch takes seconds, and `coterie --help` does not need it.
     _HOMES = {
         "Federation": "data.federation",
         "Recipe": "recipe",

@@ -1,4 +1,4 @@
-"""The recipe: one typed tree that says everything about a run, read from TOML and from `--set key=value`."""
+"""The recipe: one typed tree with everything about a run, read from TOML and from `--set key=value`."""
 
 import dataclasses
 import tomllib
@@ -27,28 +27,36 @@ T = TypeVar("T")
 
 @settings
 class RunSettings:
+    """The section [run] of a recipe."""
+
     rounds: Annotated[int, Field(ge=0)] = 200
+    """Number of rounds."""
     clients_per_round: Count | None = None
-    """r of participation = "fixed"; all clients unless given."""
+    """Number of clients per round if participation is "fixed"; all clients by default."""
     participation: Literal["fixed", "independent", "uniform"] = "fixed"
-    """A fixed number of clients, each client on its own with `probability`, or a number drawn from `clients_range`."""
+    """How cohorts are sampled: a "fixed" number of clients, each client on its own ("independent", with `probability`),
+    or a number drawn from `clients_range` ("uniform")."""
     probability: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Probability that a client takes part, if participation is "independent"."""
     clients_range: Annotated[list[Count], Field(min_length=2, max_length=2)] | None = None
+    """Smallest and largest number of clients per round, if participation is "uniform"."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of all random draws of the run."""
     eval_every: Count = 10
-    """Rounds from one evaluation of all clients to the next."""
+    """Number of rounds between evaluations of all clients."""
     eval_last: Count = 1
-    """So many rounds at the end are evaluated whatever their number."""
+    """Number of rounds at the end that are always evaluated, whatever `eval_every` is."""
     checkpoint_every: Count = 10
+    """Number of rounds between checkpoints."""
 
     def cohorts(self, num_clients: int) -> Participation:
-        """The process that draws the cohorts."""
+        """Return the process that draws the cohorts."""
         for key, value, belongs in (
             ("probability", self.probability, "independent"),
             ("clients_range", self.clients_range, "uniform"),
         ):
             if value is not None and self.participation != belongs:
-                raise UserError(f'run.{key} goes with run.participation = "{belongs}", not "{self.participation}"')
+                raise UserError(f'run.{key} is for run.participation = "{belongs}", not for "{self.participation}"')
         if self.participation == "independent":
             return Independent(_needed("probability", self.probability, self.participation))
         if self.participation == "uniform":
@@ -58,31 +66,38 @@ class RunSettings:
 
 @settings
 class EvalSettings:
+    """The section [eval] of a recipe."""
+
     adapt_steps: Length | Literal[0] = 50
-    """Local steps of the method's own adaptation, for `adapted` and for new users, or "2 epochs" of their examples."""
+    """Number of local steps by which clients adapt before they are scored, or "2 epochs" of their examples."""
     clients: Count | None = None
-    """Evaluate a random sample of so many existing and so many new clients, the same throughout; all unless given."""
+    """Number of existing and of new clients to evaluate, the same random sample throughout the run; all by default."""
 
 
 @settings
 class EngineSettings:
+    """The section [engine] of a recipe."""
+
     kind: str = "auto"
+    """Engine that computes the clients: "loop", "vmap", "fused", "ray", or "auto" to choose one."""
     dtype: Literal["float32", "float64"] = "float32"
+    """Number type of models and data."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Device to compute on; "auto" uses CUDA if there is a GPU."""
     threads: Size = 0
-    """Threads of one operation on the CPU; 0 leaves it to PyTorch. On a busy machine 1 is often fastest."""
+    """Threads per operation on the CPU; 0 leaves it to PyTorch. On a busy machine 1 is often fastest."""
     memory: Gigabytes = 2.0
-    """Gigabytes that the clients which are computed at once may take; who does not fit waits for the next turn."""
+    """Memory, in gigabytes, for the clients that are computed at once; the others wait for their turn."""
     address: str = ""
-    """Of the Ray cluster: "auto" is the one that runs on this machine, "" a new one, of this machine alone."""
+    """Address of the Ray cluster: "auto" is the one that runs on this machine, "" starts one on this machine."""
     workers: Size = 0
-    """Of the Ray cluster, each with `threads` (at least one) and `memory` of its own; 0 is all that it has CPUs for."""
+    """Number of Ray workers, each with its own `threads` (at least one) and `memory`; 0 uses all CPUs."""
 
 
 Tables = dict[str, dict[str, Any]]
-"""Some sections of a recipe, and in each of them some keys."""
+"""Some sections of a recipe, each with some of its keys."""
 ABSENT = object()
-"""In the place of a value: as if the key were not there."""
+"""A value that means that the key is omitted."""
 
 PLAIN = {"run": RunSettings, "population": PopulationSettings, "eval": EvalSettings, "engine": EngineSettings}
 NAMED = ("data", "partition", "model", "method", "aggregate")
@@ -93,7 +108,7 @@ USUAL = {"partition": "classes", "model": "mlp", "method": "pflego", "aggregate"
 
 @dataclass(frozen=True)
 class Recipe:
-    """`data` and `partition` are None where a federation was given from Python."""
+    """A checked recipe. `data` and `partition` are None if a federation was given from Python."""
 
     model: Model
     method: Method
@@ -107,15 +122,14 @@ class Recipe:
 
     @classmethod
     def parse(cls, tree: Mapping[str, Any]) -> "Recipe":
-        """From nested tables, every key checked."""
+        """Create a recipe from nested tables, and check every key."""
         for section, table in tree.items():
             sections = [*NAMED, *PLAIN, *NO_PART_OF_A_RUN]
             if section not in sections:
-                raise UserError(
-                    f"unknown section [{section}]{registry.nearest(section, sections)}; there is: {', '.join(sections)}"
-                )
+                close = registry.nearest(section, sections)
+                raise UserError(f"unknown section [{section}]{close}; available: {', '.join(sections)}")
             if not isinstance(table, dict):
-                raise UserError(f"{section} = {table!r} must be a section with keys, like {section}.name")
+                raise UserError(f"{section} = {table!r} must be a section with keys, such as {section}.name")
         parts: dict[str, Any] = {name: make(kind, name, tree.get(name, {})) for name, kind in PLAIN.items()}
         for section in NAMED:
             if section not in tree and (section == "data" or (section == "partition" and "data" not in tree)):
@@ -128,25 +142,29 @@ class Recipe:
             parts[section] = make(registry.load(section, name), section, options)
         if (kind := parts["engine"].kind) not in (kinds := ["auto", *registry.names("engine")]):
             close = registry.nearest(kind, kinds)
-            raise UserError(f"unknown engine.kind {kind!r}{close}; there is: {', '.join(kinds)}")
+            raise UserError(f"unknown engine.kind {kind!r}{close}; available: {', '.join(kinds)}")
         return cls(**parts)
 
     def federation(self) -> Federation:
-        """The data, dealt to clients."""
+        """Load the data and divide it among clients."""
         return self.deal(self.dataset().load())
 
     def dataset(self) -> Dataset:
+        """Return the data set that the recipe names."""
         if self.data is None:
-            raise UserError("the recipe has no [data]: name one (coterie datasets), or pass a federation from Python")
+            raise UserError(
+                "the recipe has no [data]: name a data set (see `coterie datasets`), or pass a federation from Python"
+            )
         return self.data
 
     def deal(self, examples: Examples) -> Federation:
+        """Divide a data set among clients."""
         assert self.partition is not None  # where there is [data]
         rng = streams.generator(self.run.seed, "partition")
         return Federation.assemble(examples, self.partition.assign(examples, rng))
 
     def as_dict(self) -> dict[str, Any]:
-        """With every default spelled out, as in a run's recipe.toml."""
+        """Return nested tables with every default filled in, as in a run's recipe.toml."""
         tree = {}
         for section in [*NAMED, *PLAIN]:
             if (part := getattr(self, section)) is not None:
@@ -157,8 +175,10 @@ class Recipe:
 
 
 def read(source: str | Path | Mapping[str, Any], changes: Sequence[str] = ()) -> Recipe:
-    """From a TOML file, the name of a recipe that comes with Coterie, or nested tables, with `section.key=value`
-    changes on top; without a value, the key is left out."""
+    """Read a recipe from a TOML file, from the name of a recipe that comes with Coterie, or from nested tables.
+
+    `changes` are of the form `section.key=value`; without a value, the key is omitted.
+    """
     tree = dict(source) if isinstance(source, Mapping) else load(source)
     tables: Tables = {}
     for change in changes:
@@ -167,32 +187,28 @@ def read(source: str | Path | Mapping[str, Any], changes: Sequence[str] = ()) ->
         if not (equals and dot and key):
             raise UserError(f"--set {change!r} is not of the form section.key=value")
         if section in NO_PART_OF_A_RUN:
-            raise UserError(f"--set {change!r}: [{section}] is no part of a run; leave it away")
+            raise UserError(f"--set {change!r}: [{section}] is not part of a run; omit it")
         tables.setdefault(section, {})[key] = _value(text.strip())
-    if "experiment" in tree:
-        from coterie.lab.papers.sheet import Sheet  # which is made of recipes
-
-        Sheet.of(tree)
     tree = changed(tree, tables)
     data = tree.get("data")
     if isinstance(data, dict) and isinstance(data.get("path"), str):
-        absolute = str(Path(data["path"]).expanduser().absolute())  # a run may be resumed from another folder
+        absolute = str(Path(data["path"]).expanduser().absolute())  # a run may be resumed from elsewhere
         tree["data"] = {**data, "path": absolute}
     return Recipe.parse(tree)
 
 
 def changed(tree: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
-    """A recipe's nested tables with these keys in the place of its own."""
+    """Return a recipe's nested tables with some keys replaced."""
     after = dict(tree)
     before = tree.get("data")
     if isinstance(before, dict) and tables.get("data", {}).get("name", before.get("name")) != before.get("name"):
-        # Other data have another usual partition and model, and what was said about the usual ones is void.
+        # Other data have other default partitions and models, so settings of the previous defaults do not apply.
         after = {name: table for name, table in after.items() if name not in OF_DATA or "name" in table}
     for section, table in tables.items():
         base = after.get(section, {})
         if not isinstance(base, dict):
-            continue  # parse says what is wrong with it
-        # Another name takes other options, so the recipe's own do not carry over.
+            continue  # `parse` reports what is wrong with it
+        # Another name has other options, so those of the recipe do not carry over.
         own_name = base.get("name", USUAL.get(section))
         kept = base if table.get("name", own_name) == own_name else {}
         after[section] = {**kept, **table}
@@ -200,22 +216,21 @@ def changed(tree: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
 
 
 def available() -> dict[str, Path]:
-    """The recipes that come with Coterie."""
+    """Return the recipes that come with Coterie, by name."""
     installed, checkout = Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes"
     folder = installed if installed.is_dir() else checkout
     return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.toml"))}
 
 
 def load(source: str | Path) -> dict[str, Any]:
-    """The nested tables of a recipe file, or of the name of one that comes with Coterie."""
+    """Return the nested tables of a recipe file, or of a recipe that comes with Coterie."""
     path = available().get(str(source)) or Path(source)
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
         names = available()
-        raise UserError(
-            f"no recipe file {source}{registry.nearest(str(source), names)}; Coterie comes with: {', '.join(names)}"
-        ) from None
+        close = registry.nearest(str(source), names)
+        raise UserError(f"no recipe file {source}{close}; available by name: {', '.join(names)}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not TOML: {error}") from None
     except OSError as error:
@@ -223,11 +238,11 @@ def load(source: str | Path) -> dict[str, Any]:
 
 
 def make(cls: type[T], section: str, options: Mapping[str, Any]) -> T:
-    """Settings from the keys of their section."""
+    """Create settings from the keys of their section."""
     known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in options:
         if key not in known:
-            takes = f"[{section}] takes: {', '.join(known)}" if known else f"[{section}] takes no keys but name"
+            takes = f"[{section}] takes: {', '.join(known)}" if known else f"[{section}] takes no key except name"
             raise UserError(f"unknown key {section}.{key}{registry.nearest(key, known)}; {takes}")
     try:
         return cls(**{key: value for key, value in options.items() if value is not ABSENT})

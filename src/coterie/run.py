@@ -15,7 +15,6 @@ from coterie.clients.announcement import Announcement
 from coterie.clients.simulated import Simulated
 from coterie.clients.work import Work
 from coterie.core.method import Data, Method, Prepares, Tree
-from coterie.core.tree import like
 from coterie.data.federation import Federation
 from coterie.errors import UserError
 from coterie.measure.evaluate import Evaluation, Scores, measured
@@ -136,11 +135,8 @@ class Run:
         """
         work = self._work
         data, classes = self._new_client(x, y)
-        width = work.num_outputs(len(classes))
-        if len(classes) > width:
-            raise UserError(f"{len(classes)} classes do not fit the shared head of {width} outputs")
         number = self._adapt_steps if steps is None else length(steps)
-        personal = work.prepare("new", work.create("new", width), data)
+        personal = work.prepare("new", work.create("new", work.num_outputs(len(classes))), data)
         with streams.torch_seeded(int(data.stream)):
             return self._module(work.method.adapt(work.task, self.shared, personal, data, number), classes)
 
@@ -161,15 +157,15 @@ class Run:
         arrays = arrays.to(like.dtype, like.device)
         if tuple(arrays.x.shape[1:]) != inputs.shape:
             raise UserError(f"x has rows of shape {tuple(arrays.x.shape[1:])}, but the run has {inputs.shape}")
-        data, classes = arrays.data(0, "train", "local", self._work.stream("new", 0)), arrays.labels
-        if self._work.labels == "global":
-            if unknown := set(classes) - set(known):
-                raise UserError(f"labels {sorted(unknown)} are not among those of the federation: {list(known)}")
-            places = torch.tensor([known.index(label) for label in classes], device=data.y.device)
-            data, classes = data._replace(y=places[data.y]), known
+        if self._work.labels == "global" and known:
+            arrays = arrays.relabelled(known)
+        width = self._work.num_outputs(len(arrays.labels))
+        if len(arrays.labels) > width:
+            raise UserError(f"{len(arrays.labels)} classes do not fit the shared head of {width} outputs")
+        data = arrays.data(0, "train", self._work.labels, self._work.stream("new", 0), width)
         if inputs.tokens is not None:
             self._check_tokens(data.x, inputs.tokens)
-        return data, classes
+        return data, arrays.labels
 
     def _check_tokens(self, x: Tensor, known: tuple[int, int]) -> None:
         task = self._work.task
@@ -227,12 +223,12 @@ def load(folder: str | Path, model: nn.Module | Model | None = None, method: Met
             )
         return store[i]
 
-    shared, summary = work.method.init_shared(work.task), read_summary(path)
+    summary = read_summary(path)
     return Run(
         announcement,
         work,
         members,
-        like(shared, trees["shared"]) if trees else shared,
+        work.received(trees["shared"]) if trees else work.method.init_shared(work.task),
         personal,
         read_history(path, index),
         summary,

@@ -1,4 +1,4 @@
-"""How anything that a recipe can name is declared."""
+"""Settings: checked, frozen dataclasses for everything that a recipe can name."""
 
 import dataclasses
 import re
@@ -17,18 +17,18 @@ T = TypeVar("T")
 
 
 class Epochs(int):
-    """So many passes over the client's own examples, where a plain number counts local steps.
+    """A number of local epochs. A plain int means local steps.
 
-    As a number it is that of steps with all examples at once: each of these is such a pass.
+    As an int it is the number of full-batch steps, since each of these is one pass over the examples.
     """
 
 
 def length(given: int | str) -> int:
-    """Of local work: 5 is steps, "2 epochs" are Epochs."""
+    """Parse an amount of local work: 5 means steps, "2 epochs" means Epochs."""
     if isinstance(given, int) and given >= 0:
         return given
     if not (found := re.fullmatch(r"([1-9]\d*) epochs?", str(given))):
-        raise UserError(f'{given!r} must be a number of steps, or like "2 epochs"')
+        raise UserError(f'{given!r} must be a number of steps, or epochs such as "2 epochs"')
     return Epochs(found[1])
 
 
@@ -38,7 +38,7 @@ def _some(given: int | str) -> int | str:
     except UserError:
         enough = False
     if not enough:
-        raise PydanticCustomError("length", 'must be at least 1 (step), or like "2 epochs"')
+        raise PydanticCustomError("length", 'must be at least 1 step, or epochs such as "2 epochs"')
     return given
 
 
@@ -46,7 +46,7 @@ Count = Annotated[int, Field(ge=1)]
 Length = Annotated[int | str, AfterValidator(_some)]
 Size = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0, le=1e38, allow_inf_nan=False)]
-"""What float32 can hold: PyTorch multiplies by nothing larger."""
+"""A non-negative number that float32 can hold: PyTorch cannot multiply by larger ones."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 Gigabytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -55,7 +55,7 @@ _CONFIG = ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True)
 
 @dataclass_transform(frozen_default=True)
 def settings(cls: type[T]) -> type[T]:
-    """Decorator: a frozen dataclass whose fields are checked when it is made. UserError says what is wrong with one."""
+    """Turn a class into a frozen dataclass that checks its fields when it is created, and raises UserError."""
     made: Any = dataclass(frozen=True, config=_CONFIG)(cls)
     names, check = [field.name for field in dataclasses.fields(made) if not field.kw_only], made.__init__
 
@@ -63,7 +63,7 @@ def settings(cls: type[T]) -> type[T]:
     def init(self: Any, *given: Any, **named: Any) -> None:
         options = dict(zip(names, given, strict=False)) | named
         if len(options) < len(given) + len(named):
-            raise TypeError(f"{cls.__name__} got too many values, or one twice; it takes: {', '.join(names)}")
+            raise TypeError(f"{cls.__name__} got too many values, or one of them twice; it takes: {', '.join(names)}")
         try:
             check(self, **_plain(options))
         except ValidationError as error:
@@ -74,7 +74,7 @@ def settings(cls: type[T]) -> type[T]:
 
 
 def _plain(value: Any) -> Any:
-    """With Python's own numbers in the place of NumPy's, which are no numbers where types are checked strictly."""
+    """Replace NumPy's numbers by Python's, because strict type checks refuse NumPy's."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list):
@@ -85,9 +85,9 @@ def _plain(value: Any) -> Any:
 
 
 def _complaint(error: ValidationError, options: Mapping[str, Any]) -> str:
-    """The first one, with the keys that lead to the value."""
+    """Return the first complaint, with the keys that lead to the value."""
     first = error.errors()[0]
-    if not first["loc"]:  # what a class of its own says of all its fields together
+    if not first["loc"]:  # a check of the class itself, about several fields
         return str(first["ctx"]["error"])
     message = first["msg"].lower()
     if not (place := _place(first["loc"], options)):
@@ -96,7 +96,7 @@ def _complaint(error: ValidationError, options: Mapping[str, Any]) -> str:
 
 
 def _place(loc: Sequence[str | int], options: Any) -> list[str]:
-    """The keys on the way to a value; pydantic also names the types that it tried."""
+    """Return the keys on the way to a value. Pydantic also lists the types it tried, which are left out."""
     found = []
     for part in loc:
         inside = range(len(options)) if isinstance(options, list) else options if isinstance(options, dict) else ()

@@ -1,6 +1,6 @@
-"""Counter-based randomness: every draw is a function of (seed, purpose, round, client), never of what was drawn before.
+"""Counter-based random streams: every draw depends on (seed, purpose, round, client), never on earlier draws.
 
-So the same recipe gives the same numbers whatever the engine, the number of workers, or the round a run resumes at.
+So a recipe gives the same numbers with any engine, any number of workers, and after a resume at any round.
 """
 
 import hashlib
@@ -13,25 +13,25 @@ from torch import Tensor
 
 
 def key(seed: int, purpose: str, index: int = 0, client: str = "") -> int:
-    """The 63-bit name of a stream; `index` is the round."""
+    """Return the 63-bit key of a stream; `index` is the round."""
     text = "\0".join((str(seed), purpose, str(index), client))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def generator(seed: int, purpose: str, index: int = 0, client: str = "") -> np.random.Generator:
-    """NumPy's Philox generator at the start of a stream."""
+    """Return NumPy's Philox generator at the start of a stream."""
     return np.random.Generator(np.random.Philox(key=key(seed, purpose, index, client)))
 
 
 @contextmanager
 def torch_seeded(stream: int) -> Iterator[None]:
-    """Inside, torch's global generators are at the start of a stream; outside, they are left as they were."""
+    """Put torch's global generators at the start of a stream, and restore them afterwards."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         with torch.random.fork_rng():
             torch.manual_seed(stream)
             yield
         return
-    before = torch.get_rng_state()  # what fork_rng does, but in microseconds: heads of new clients are drawn so
+    before = torch.get_rng_state()  # like fork_rng, but in microseconds: heads are drawn this way
     torch.default_generator.manual_seed(stream)
     try:
         yield
@@ -40,9 +40,9 @@ def torch_seeded(stream: int) -> Iterator[None]:
 
 
 def bits(stream: Tensor, *counters: Tensor) -> Tensor:
-    """62 random bits for each element of the broadcast counters, as tensors, so that it also runs under vmap.
+    """Return 62 random bits for each element of the broadcast counters. It uses tensors only, so it runs under vmap.
 
-    The finalizer of SplitMix64 (Steele, Lea and Flood, 2014), applied once for each counter.
+    It applies the finalizer of SplitMix64 (Steele, Lea and Flood, 2014) once for each counter.
     """
     state = stream
     for counter in counters:
@@ -50,7 +50,7 @@ def bits(stream: Tensor, *counters: Tensor) -> Tensor:
     return state & ((1 << 62) - 1)
 
 
-_GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as int64; likewise the two multipliers below
+_GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as int64, like the two multipliers below
 
 
 def _mix(z: Tensor) -> Tensor:

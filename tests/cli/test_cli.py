@@ -135,7 +135,7 @@ def test_experiments_are_listed_unless_one_is_named(monkeypatch, tmp_path, capsy
 
 def test_help_and_version(monkeypatch, capsys):
     assert coterie(monkeypatch, "--help") == 0
-    assert "Search a recipe's [sweep.space]; the best trial" in capsys.readouterr().out
+    assert "Search [sweep.space] of a recipe" in capsys.readouterr().out
     assert coterie(monkeypatch, "--version") == 0
     assert capsys.readouterr().out == f"coterie {__version__}\n"
 

@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 from commands import coterie, in_folder
-from coterie.track.sweep_bars import SweepProgress
+from coterie.cli.sweep_bars import SweepProgress
 from sweeps import GOOD, IDLE, TREE
 
 
@@ -52,8 +52,8 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(monkeypatch, tmp_path, capsys
     capsys.readouterr()
     assert coterie(monkeypatch, *command, "broken") == 130
     printed = capsys.readouterr()
-    assert "Run the same command again to go on" in printed.err
-    assert "2 of 2 trials are still to run" in printed.out
+    assert "Run the same command again to continue" in printed.err
+    assert "2 of 2 trials have not run yet" in printed.out
     rounds = (tmp_path / "broken" / "trials" / "000" / "rounds.jsonl").read_text().splitlines()
     assert len(rounds) == 3  # the round after the signal was let to its end
     monkeypatch.setattr(SweepProgress, "advance", plain)
@@ -68,7 +68,7 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(monkeypatch, tmp_path, capsys
         (["mine.toml", "--set", "partition.validation=0.0"], ["partition.validation=0.2"]),
         (["mine.toml", "--search", "random"], ["sweep.search", "grid"]),
         (["mine.toml", "--set", "sweep.space.method.eta={low=1,hihg=2}"], ["sweep.space.method.eta", "high"]),
-        (["digits"], ["nothing to search", "[sweep.space]"]),
+        (["digits"], ["search space is empty", "[sweep.space]"]),
     ],
 )
 def test_a_mistake(monkeypatch, tmp_path, capsys, arguments, words):

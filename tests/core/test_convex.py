@@ -73,7 +73,7 @@ def lab_regression(size, features):
 
 def test_padding_does_not_count():
     setup, _ = lab.logistic(GD(), 0.1)
-    whole, padded = data(setup), setup.gather([0, 1], "train", 0)
+    whole, padded = data(setup), setup.load.gather([0, 1], "train", 0)
     first = type(padded)(*(part[0] for part in padded))
     assert len(first.y) > len(whole.y)
     assert curvature(setup.task, first, 0.2) == pytest.approx(curvature(setup.task, whole, 0.2), rel=1e-12)
@@ -89,7 +89,7 @@ def test_newton_reaches_the_limits_of_the_numbers():
 
 
 def test_gradient_descent_stops_at_the_tolerance_and_counts_its_steps():
-    """From 100, as Figures 4 and 12 have it. The gradient over two outputs is sqrt(2) times that over one vector."""
+    """Start from 100, as in Figures 4 and 12. Over two outputs the gradient is sqrt(2) times that over one vector."""
     setup, f = lab.logistic(GD(), 0.1)
     L, counts = f[1].L(), []
     for epsilon in (1e-1, 1e-3, 1e-6):
@@ -118,13 +118,10 @@ def test_so_many_epochs_at_the_most():
 def test_minibatches_are_those_of_local_training():
     setup, _ = lab.logistic(FedAvg(eta=0.1, tau=6, batch_size=4), 0.0)
     found, steps = minimum(setup.task, setup.task.initial, data(setup), 0.0, Search("gd", 0.1, 1e9, 2, batch=4))
-    assert steps == 6  # nine examples: three batches an epoch
-    message, _ = setup.method.local_update(
-        setup.task, setup.task.shared_model(), {}, data(setup), ref.announced(setup, 1)
-    )
-    for name, moved in message.items():
-        if name != "loss":
-            torch.testing.assert_close(found[name] - setup.task.initial[name], moved, rtol=0, atol=1e-14)
+    assert steps == 6  # nine examples make three batches per epoch
+    reply = setup.method.local_update(setup.task, setup.task.shared_model(), {}, data(setup), ref.announced(setup, 1))
+    for name, moved in reply.tensors.items():
+        torch.testing.assert_close(found[name] - setup.task.initial[name], moved, rtol=0, atol=1e-14)
 
 
 def test_the_best_coin():
@@ -144,7 +141,7 @@ def test_the_best_coin():
     ],
 )
 def test_what_the_search_costs_is_what_would_be_counted_step_by_step(monkeypatch, model, how):
-    """With each step watched; and of a linear model also by autograd, to which the known gradient comes down."""
+    """Compare with counting each step, and for a linear model with autograd, which costs as much."""
     setup = ref.setup(GD(), model=model)
     start = setup.task.initial
     with CountFlops() as quick:

@@ -14,7 +14,7 @@ KEPT = torch.tensor([True, True, False])
 
 
 def sequences() -> tuple[torch.Tensor, torch.Tensor]:
-    """Three examples of two positions over four classes; the last position of the first is padding."""
+    """Return three examples of two positions over four classes. The last position of the first is padding."""
     outputs = torch.tensor(np.random.default_rng(0).normal(size=(3, 2, 4)))
     return outputs, torch.tensor([[1, -1], [3, 0], [2, 2]])
 
@@ -32,7 +32,7 @@ def test_the_score_of_sequences_counts_positions():
     _, y = sequences()
     own = torch.tensor([True, True, False, True])
     counts = Classification().scores(outputs, y, KEPT, own)
-    # Without class 2, the answer at (1, 0) falls to the first of the equal rest, which is wrong too.
+    # Without class 2, the answer at (1, 0) is the first of the equal others, which is also wrong.
     assert {name: int(value) for name, value in counts.items()} == {"examples": 3, "right": 2, "restricted": 2}
     outputs[1, 0, 3] = 0.5
     assert int(Classification().scores(outputs, y, KEPT, own)["restricted"]) == 3

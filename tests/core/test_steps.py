@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from coterie import streams
 from coterie.core.data import Data
-from coterie.core.steps import adam, adam_memory, head_descent, local_sgd, minibatch
+from coterie.core.steps import adam_memory, head_descent, local_sgd, minibatch
+from coterie.core.steps.server import adam
 from coterie.core.task import Task
 from coterie.core.tree import pick
 
@@ -16,7 +17,7 @@ CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 
 
 def numbered(n: int, client: int = 0, padding: int = 0) -> Data:
-    """Examples whose x and y are their own number; padding is numbered -1."""
+    """Return examples whose x and y are their number. Padding has the number -1."""
     numbers = torch.cat([torch.arange(n), torch.full((padding,), -1)])
     stream = torch.tensor(streams.key(0, "batches", 1, str(client)))
     return Data(numbers[:, None].double(), numbers, numbers >= 0, torch.ones(1, dtype=torch.bool), stream)
@@ -44,7 +45,7 @@ def problem(num_examples: int = 12, num_inputs: int = 3, num_outputs: int = 4, s
 def softmax_regression_step(
     W: NDArray[np.float64], b: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.int64], rate: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """One step of gradient descent on the mean cross-entropy: (W, b, loss before it)."""
+    """Take one step of gradient descent on the mean cross-entropy. Returns (W, b, loss before the step)."""
     scores = x @ W.T + b
     p = np.exp(scores - scores.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
@@ -176,7 +177,7 @@ def test_local_sgd_carries_batch_norm_statistics_from_step_to_step() -> None:
     net.add_module("head", nn.Linear(3, 4))
     task, data = Task(net.double(), "head", torch.zeros(1, 3, dtype=torch.float64)), problem()
     after, _ = local_sgd(task, task.initial, data, 3, 0.1)
-    # The inputs are the same in each step: the mean is approached by a geometric series.
+    # All steps have the same inputs, so the mean is approached by a geometric series.
     torch.testing.assert_close(after["norm.running_mean"], (1 - 0.9**3) * data.x.mean(dim=0), **CLOSE)
     assert after["norm.num_batches_tracked"].item() == 3
 
@@ -206,7 +207,7 @@ def test_head_descent_on_given_features_is_gradient_descent() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("classes", [1, 2, 4])
 def test_the_known_gradient_of_a_linear_head_is_the_derived_one(classes: int, bias: bool) -> None:
-    """With padding, and for each of several clients together."""
+    """They agree with padding and for any number of classes."""
     net = nn.Sequential(nn.Flatten(), nn.Linear(3, classes, bias=bias))
     task = Task(net.double(), "1", torch.zeros(1, 3, dtype=torch.float64))
     data = problem(num_outputs=classes)._replace(mask=torch.arange(12) < 9)
@@ -240,7 +241,7 @@ def test_adam_is_torchs_adam() -> None:
         params, memory = adam(params, memory, gradient, 0.03)
         for name, value in reference.items():
             torch.testing.assert_close(params[name], value.detach(), **CLOSE)
-    assert memory["t"].item() == 6
+    assert memory[".t"].item() == 6
 
 
 def test_adams_first_step_is_the_rate_times_the_sign() -> None:

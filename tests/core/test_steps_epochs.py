@@ -1,4 +1,4 @@
-"""Local work in passes over a client's own examples, whatever the sizes of those that are computed together."""
+"""Local work in epochs, for clients of any sizes that are computed together."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from torch import nn
 
 from coterie import Federation, train
 from coterie.core.data import Data
-from coterie.core.method import Passes
-from coterie.core.steps import local_sgd, num_steps, sgd_passes, turns
+from coterie.core.method import Passes, sgd_passes
+from coterie.core.steps import local_sgd, num_steps, turns
 from coterie.core.task import Task
 from coterie.core.tree import stack
 from coterie.errors import UserError
@@ -17,7 +17,7 @@ from coterie.methods import FedAvg
 from coterie.recipe import Recipe
 from coterie.settings import Epochs, length
 
-SIZES = [3, 10, 7, 4]  # with batches of 4: epochs of 1, 3, 2 and 1 steps
+SIZES = [3, 10, 7, 4]  # in batches of 4, epochs have 1, 3, 2 and 1 steps
 
 
 @pytest.mark.parametrize(("given", "expected"), [(5, 5), (0, 0), ("1 epoch", 1), ("1 epochs", 1), ("12 epochs", 12)])
@@ -91,7 +91,7 @@ def padded(data: Data, to: int) -> Data:
 
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}])
 def test_clients_of_unequal_size_do_together_what_they_do_alone(options):
-    """Steps that only others take change neither parameters nor the loss at the last gradient."""
+    """Steps that only other clients take change neither parameters nor the loss at the last gradient."""
     task, own = two_layers(), [problem(n, seed=n) for n in SIZES]
     cohort = Data(*(torch.stack(parts) for parts in zip(*(padded(data, 10) for data in own), strict=True)))
     together, losses = torch.func.vmap(lambda data: local_sgd(task, task.initial, data, Epochs(2), 0.3, 4, **options))(
@@ -139,7 +139,7 @@ def test_adaptation_in_epochs_from_python():
     options = {"method": method, "model": "mlp", "rounds": 1, "engine": "loop", "dtype": "float64"}
     by_epochs, by_steps = (train(clients(), adapt_steps=steps, **options) for steps in ("2 epochs", 8))
     row, other = (run.clients()[-1] for run in (by_epochs, by_steps))
-    assert row == other  # the new client's 7 examples are 4 batches an epoch
+    assert row == other  # the 7 examples of the new client make 4 batches per epoch
     assert "after 2 local adaptation epochs on" in by_epochs.summary.protocol
     assert "before and after 2 such epochs." in by_epochs.summary.protocol
     assert "after 8 local adaptation steps on" in by_steps.summary.protocol

@@ -12,6 +12,7 @@ from coterie.core.data import Data
 from coterie.core.task import Task
 from coterie.core.tree import Tree, pick
 from coterie.errors import UserError
+from coterie.measure.probe import Probe
 from coterie.models.module import Own
 
 EXACT = {"rtol": 0.0, "atol": 0.0}
@@ -19,7 +20,7 @@ CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 
 
 class Nested(nn.Module):
-    """The head is two levels down, and its name is the beginning of another's."""
+    """A network whose head is two levels down, with a name that another name begins with."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,14 +55,14 @@ example = torch.ones(1, 3, dtype=torch.float64)
 
 
 def test_a_task_does_not_keep_the_pool_that_its_example_is_from():
-    """Tasks of one process outlive their runs, in the memory of what they cost."""
+    """Otherwise a task that outlives its run would keep all data in memory."""
     pool = torch.ones(1000, 3, dtype=torch.float64)
     task = Task(made(Nested), "outer.fc", pool[:1])
     assert task._example.untyped_storage().nbytes() == 3 * 8
 
 
 def made(build: type[nn.Module], seed: int = 0) -> nn.Module:
-    """In float64, with every weight and buffer away from its usual initial value."""
+    """Return the network in float64, with every buffer away from its usual initial value."""
     torch.manual_seed(seed)
     net = build().double()
     for buffer in net.buffers():
@@ -111,7 +112,7 @@ def test_parameters_are_told_apart_by_body_and_head(build: type[nn.Module], head
     net = made(build)
     task = Task(net, head, example)
     names = [name for name, _ in net.named_parameters()]
-    assert sorted(task.body + task.head) == sorted(names)
+    assert sorted(task.params) == sorted(names)
     assert set(task.head) == {name for name in names if head and name.startswith(f"{head}.")}
     assert task.shared_model().keys() == state(net).keys()
     assert task.shared_body().keys() == state(net).keys() - set(task.head)
@@ -123,7 +124,7 @@ def test_the_loss_and_its_gradient_are_the_modules_own(build: type[nn.Module], h
     task = Task(net, head, example)
     expected = cross_entropy(net(examples.x), examples.y)
     expected.backward()
-    theta = pick(task.initial, task.body + task.head)
+    theta = pick(task.initial, task.params)
     gradient, _ = grad(lambda theta: task.loss({**task.initial, **theta}, examples), has_aux=True)(theta)
     loss, _ = task.loss(task.initial, examples)
     torch.testing.assert_close(loss, expected.detach(), **CLOSE)
@@ -158,11 +159,11 @@ def test_padding_counts_for_nothing_in_the_loss() -> None:
     mask = torch.tensor([True] * 5 + [False] * 3)
     y = torch.cat([examples.y, torch.tensor([3, 0, 0])])
     padded = examples._replace(x=torch.cat([examples.x, padding]), y=y, mask=mask)
-    theta = pick(task.initial, task.body + task.head)
+    theta = pick(task.initial, task.params)
     results = [grad(task.loss, has_aux=True)(theta, each)[0] for each in (examples, padded)]
     torch.testing.assert_close(*results, **CLOSE)
     torch.testing.assert_close(task.loss(theta, padded), task.loss(theta, examples), **CLOSE)
-    # The same by hand: the mean of -log softmax over the five.
+    # By hand, it is the mean of -log softmax over the five examples.
     scores = task.outputs(theta, examples.x).numpy()
     each = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(5), examples.y.numpy()]
     assert task.loss(theta, padded)[0].item() == pytest.approx(each.mean(), rel=1e-12)
@@ -228,7 +229,7 @@ def test_a_head_does_not_depend_on_the_weights_of_the_model() -> None:
 def test_a_head_is_drawn_as_torch_draws_a_linear_layer() -> None:
     task = Task(made(in_sequential), "2", example)
     W = torch.cat([task.new_head(50, seed)["2.weight"].flatten() for seed in range(40)])
-    limit = 1 / 5**0.5  # uniform between -limit and limit, with M = 5 features
+    limit = 1 / 5**0.5  # of a uniform distribution, with M = 5 features
     assert W.abs().max() <= limit
     assert W.abs().max() > 0.99 * limit
     assert abs(W.mean()) < 5 * limit / (3 * len(W)) ** 0.5
@@ -237,7 +238,9 @@ def test_a_head_is_drawn_as_torch_draws_a_linear_layer() -> None:
 def test_a_model_without_a_head_has_no_new_one() -> None:
     task = Task(made(in_sequential), "", example)
     assert task.head == ()
-    with pytest.raises(UserError, match=r"no head.*coterie\.train\(\.\.\., head=\.\.\.\).*a recipe names all have one"):
+    with pytest.raises(
+        UserError, match=r"needs a model with a head.*coterie\.train\(\.\.\., head=\.\.\.\).*from `coterie"
+    ):
         task.new_head(3, 0)
 
 
@@ -336,7 +339,7 @@ def test_a_head_that_is_not_there_is_refused_with_what_there_is() -> None:
 def test_a_head_that_is_not_the_last_layer_is_refused(build: type[nn.Module], head: str) -> None:
     torch.manual_seed(0)
     net = build().double()
-    square = nn.Linear(3, 3).double()  # so that the shapes alone do not tell
+    square = nn.Linear(3, 3).double()  # so that shapes do not tell
     if isinstance(net, Nested):
         net.outer["fc2"], net.outer["fc"] = square, copy.deepcopy(square)
     else:
@@ -421,20 +424,20 @@ class Returns(nn.Module):
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        (lambda y: (y, None), "not a tuple"),
-        (lambda y: {"logits": y}, "not a dict"),
-        (lambda y: y[:, 0], r"not one \(1,\)"),
-        (lambda y: y.mean(), r"not one \(\)"),
+        (lambda y: (y, None), "not tuple"),
+        (lambda y: {"logits": y}, "not dict"),
+        (lambda y: y[:, 0], r"not one of shape \(1,\)"),
+        (lambda y: y.mean(), r"not one of shape \(\)"),
     ],
 )
 def test_a_model_must_return_one_tensor(what: Callable[[Tensor], object], words: str) -> None:
-    with pytest.raises(UserError, match=rf"must return one tensor \(N, \.\.\., outputs\), {words}"):
+    with pytest.raises(UserError, match=rf"must return one tensor of shape \(N, \.\.\., outputs\), {words}"):
         Task(Returns(what), "head", torch.ones(1, 3))
 
 
 def test_tokens_that_came_as_numbers_are_suspected() -> None:
     net = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5))
-    hint = "if these are tokens, say tokens=True"
+    hint = "if the inputs are tokens, set tokens=True"
     with pytest.raises(UserError, match=rf"type torch\.float32: .*{hint}"):
         Task(net, "1", torch.ones(1, 4))
     for other, x in ((net, torch.full((1, 4), 5)), (nn.Sequential(nn.Tanh(), nn.Linear(3, 5)), torch.ones(1, 4))):
@@ -445,7 +448,7 @@ def test_tokens_that_came_as_numbers_are_suspected() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_recurrent_network_is_its_head_applied_to_the_rest(seed: int) -> None:
-    """Though it rounds otherwise where PyTorch keeps a tape."""
+    """Autograd changes how it rounds, which must not matter."""
     torch.manual_seed(seed)
     assert Task(Recurrent(), "head", torch.ones(1, 6, 4)).num_outputs == 3
 
@@ -492,12 +495,12 @@ def test_flops_of_an_mlp_are_counted_as_by_hand(width: tuple[int, ...], outputs:
     net = nn.Sequential()
     net.add_module("body", nn.Sequential(*layers))
     net.add_module("head", nn.Linear(widths[-1], 4))
-    flops = Task(net, "head", torch.zeros(5, 2, 4)).flops(outputs)
+    flops = Probe(Task(net, "head", torch.zeros(5, 2, 4))).flops(outputs)
 
     M = widths[-1]
     products = [2 * inputs * hidden for inputs, hidden in zip(widths, width, strict=False)]
     assert flops.body_forward == sum(products)
-    # Each layer's weights, each layer's inputs but the first one's, and the head's inputs, which are the features.
+    # Gradients over the weights of each layer, over the inputs of all layers but the first, and over the features.
     assert flops.body_backward == sum(products) + sum(products[1:]) + 2 * M * outputs
     assert flops.head_step == 2 * M * outputs + 2 * M * outputs
 
@@ -506,7 +509,7 @@ def test_flops_of_logistic_regression_are_all_in_the_head() -> None:
     net = nn.Sequential()
     net.add_module("body", nn.Flatten())
     net.add_module("head", nn.Linear(8, 3))
-    flops = Task(net, "head", torch.zeros(1, 8)).flops(3)
+    flops = Probe(Task(net, "head", torch.zeros(1, 8))).flops(3)
     assert flops.body_forward == 0
     assert flops.head_step == 2 * (2 * 8 * 3)
 
@@ -515,7 +518,7 @@ def test_flops_of_a_convolution_are_counted_as_by_hand() -> None:
     net = nn.Sequential()
     net.add_module("body", nn.Sequential(nn.Conv2d(2, 5, 3), nn.BatchNorm2d(5), nn.Flatten()))
     net.add_module("head", nn.Linear(5 * 4 * 4, 3))
-    flops = Task(net, "head", torch.zeros(1, 2, 6, 6)).flops(3)
+    flops = Probe(Task(net, "head", torch.zeros(1, 2, 6, 6))).flops(3)
     convolution = 2 * (2 * 3 * 3) * 5 * (4 * 4)
     assert flops.body_forward == convolution
     assert flops.body_backward == convolution + 2 * 80 * 3
@@ -523,7 +526,7 @@ def test_flops_of_a_convolution_are_counted_as_by_hand() -> None:
 
 
 def test_a_drawn_head_depends_on_its_seed_and_size_only() -> None:
-    """Not on how many outputs the shared model happens to have, nor does drawing touch torch's global generator."""
+    """The number of outputs of the shared model does not matter. Drawing leaves the global generator of torch alone."""
     heads = []
     for outputs in (2, 7):
         net = nn.Sequential(nn.Flatten(), nn.Linear(4, outputs))
@@ -552,7 +555,7 @@ def test_a_drawn_head_depends_on_its_seed_and_size_only() -> None:
 def test_it_is_found_out_whether_a_pass_is_random_and_whether_it_mixes(
     layers: list[nn.Module], is_random: bool, mixes: bool, first: Tensor
 ) -> None:
-    """Also where the first example is blank."""
+    """This works for a blank first example too."""
     torch.manual_seed(0)
     task = Task(nn.Sequential(*layers, nn.Linear(6, 2)), str(len(layers)), first)
     assert (task.is_random, task.mixes_examples) == (is_random, mixes)
@@ -569,7 +572,7 @@ class Recurrent(nn.Module):
 
 
 class Branches(nn.Module):
-    """The values decide what is done: of inputs, or of a weight, in training or in evaluation only."""
+    """A network that branches on values of its inputs or of a weight, in training or in evaluation."""
 
     def __init__(self, on: str, training: bool) -> None:
         super().__init__()
@@ -596,12 +599,13 @@ class Branches(nn.Module):
 def test_it_is_found_out_whether_clients_can_be_computed_at_once(net: nn.Module, head: str, runs: bool) -> None:
     task = Task(net, head, torch.ones(1, 4))
     before, state = {name: value.clone() for name, value in task.initial.items()}, torch.get_rng_state()
-    assert task.runs_batched is runs
+    assert Probe(task).runs_batched is runs
     torch.testing.assert_close(task.initial, before, **EXACT)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_convolutions_are_seen() -> None:
     net = nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 1), nn.Flatten(), nn.Linear(8, 2))
-    assert Task(net, "3", torch.zeros(1, 4)).has_convolutions
-    assert not Task(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), "1", torch.zeros(1, 4)).has_convolutions
+    assert Probe(Task(net, "3", torch.zeros(1, 4))).has_convolutions
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    assert not Probe(Task(plain, "1", torch.zeros(1, 4))).has_convolutions

@@ -1,3 +1,5 @@
+"""Trees: names, arithmetic, stacking."""
+
 import numpy as np
 import pytest
 import torch
@@ -15,12 +17,14 @@ from coterie.core.tree import (
     pick,
     shift,
     stack,
+    under,
     unstack,
+    within,
 )
 
 EXACT = {"rtol": 0.0, "atol": 0.0}
 
-# Multiples of 1/8 up to 2^20: sums and products of them are exact in float64.
+# Multiples of 1/8 up to 2^20, whose sums and products are exact in float64.
 dyadic = st.integers(-(2**23), 2**23).map(lambda n: n / 8)
 vectors = st.lists(dyadic, min_size=1, max_size=4)
 
@@ -39,6 +43,58 @@ def test_pick_takes_these_names_in_this_order_and_shares_their_tensors() -> None
 def test_pick_of_a_name_that_is_not_there_fails() -> None:
     with pytest.raises(KeyError, match="b"):
         pick(tree(a=[1.0]), ["b"])
+
+
+names = st.text(st.characters(codec="ascii", categories=["L", "N"], include_characters="_."), min_size=1)
+labels = st.text(st.characters(codec="ascii", categories=["L", "N"], include_characters="_"), min_size=1)
+
+
+@settings(deadline=None)
+@given(labels, st.sets(names))
+def test_within_is_the_reverse_of_under(label: str, given: set[str]) -> None:
+    own = {name: torch.tensor(float(i)) for i, name in enumerate(sorted(given))}
+    moved = under(label, own)
+    assert list(moved) == [f".{label}.{name}" for name in own]
+    back = within(label, moved)
+    assert list(back) == list(own)
+    assert all(back[name] is value for name, value in own.items())
+
+
+@settings(deadline=None)
+@given(labels, labels, st.sets(names), st.sets(names))
+def test_two_labels_and_the_names_of_a_model_never_clash(
+    label: str, other: str, mine: set[str], parameters: set[str]
+) -> None:
+    """Names of parameters have no empty parts, so they never begin with a dot."""
+    model = {name: torch.zeros(()) for name in parameters if not name.startswith(".")}
+    own, theirs = ({name: torch.tensor(value) for name in mine} for value in (1.0, 2.0))
+    together = {**model, **under(label, own), **under(other, theirs), ".single": torch.tensor(3.0)}
+    assert together.keys() >= model.keys()
+    assert all(together[name] is value for name, value in model.items())
+    if label != other:
+        assert len(together) == len(model) + 2 * len(mine) + 1
+        assert all(within(label, together)[name] is value for name, value in own.items())
+        assert within(label, together).keys() == own.keys()
+    assert within(other, together).keys() == theirs.keys()
+
+
+def test_a_label_is_matched_as_a_whole() -> None:
+    both = {
+        **under("c", tree(a=[1.0])),
+        **under("c_i", tree(a=[2.0])),
+        "c.a": torch.tensor(3.0),
+        ".c": torch.tensor(4.0),
+    }
+    assert within("c", both)["a"].tolist() == [1.0]
+    assert within("c_i", both)["a"].tolist() == [2.0]
+    assert within("d", both) == {}
+    assert within("c", under("c_i", under("c", tree(a=[1.0])))) == {}
+
+
+def test_labels_can_be_nested() -> None:
+    inner = under("m", tree(a=[1.0]))
+    assert list(under("h", inner)) == [".h..m.a"]
+    assert within("m", within("h", under("h", inner)))["a"].tolist() == [1.0]
 
 
 @settings(deadline=None)
@@ -79,6 +135,17 @@ def test_shift_keeps_the_type_of_a_float(dtype: torch.dtype) -> None:
     after = shift({"a": torch.ones(2, dtype=dtype)}, {"a": torch.ones(2, dtype=torch.float64)})
     assert after["a"].dtype == dtype
     assert after["a"].tolist() == [2.0, 2.0]
+
+
+def test_shift_leaves_alone_what_is_not_named() -> None:
+    before = {**tree(a=[1.0, 2.0], b=[3.0]), "n": torch.tensor(7)}
+    after = shift(before, tree(b=[0.5], other=[9.0]))
+    assert list(after) == ["a", "b", "n"]
+    assert after["a"] is before["a"]
+    assert after["n"] is before["n"]
+    assert after["b"].tolist() == [3.5]
+    assert before["b"].tolist() == [3.0]
+    assert shift(before, {}) == before
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -1,4 +1,4 @@
-"""The centralised reference is gradient descent on the pooled data, and Adam on them."""
+"""The centralised reference: gradient descent, or Adam, on the pooled data."""
 
 import numpy as np
 import pytest
@@ -44,10 +44,11 @@ def test_rounds_are_steps_of_pytorchs_optimizer_on_the_pooled_data(server, optim
 def test_the_gradient_travels():
     setup = ref.setup(Centralised())
     shared, data = setup.task.shared_model(), setup.data(1, "train", 1)
-    message, personal = setup.method.local_update(setup.task, shared, {}, data, ref.announced(setup, 4))
+    reply = setup.method.local_update(setup.task, shared, {}, data, ref.announced(setup, 4))
     loss, gradient = ref.loss_and_gradient(ref.arrays(shared), *ref.examples(setup, 1))
-    ref.assert_same(message, {**gradient, "loss": np.array(loss)})
-    assert personal == {}
+    ref.assert_same(reply.tensors, gradient)
+    ref.assert_same(reply.numbers, {"loss": np.array(loss)})
+    assert reply.personal == {}
 
 
 def test_new_users_are_not_pooled():

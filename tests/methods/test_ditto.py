@@ -5,7 +5,7 @@ import torch
 
 import reference as ref
 from coterie.core.method import Passes
-from coterie.core.tree import pick
+from coterie.core.tree import pick, shift
 from coterie.methods import Ditto, FedAvg, Local
 
 ALL = ref.BODY + ref.HEAD
@@ -24,18 +24,19 @@ def test_two_rounds_by_hand():
     setup = ref.setup(Ditto(tau=3, eta=0.2, beta=0.1, lam=0.6))
     shared, store, sizes = setup.task.shared_model(), ref.store(setup), setup.federation.sizes()
     w = ref.arrays(shared)
-    own = {i: ref.arrays(pick(setup.create(i), ALL)) for i in range(4)}
+    own = {i: ref.arrays(pick(ref.store(setup)[i], ALL)) for i in range(4)}
     for index, cohort in enumerate(([0, 1], [1, 2, 3]), start=1):
         arrived, rnd = {}, ref.announced(setup, 3, index)
         for i in cohort:
             x, y = ref.examples(setup, i)
             arrived[i] = descent(w, x, y, 3, 0.2)
-            own[i] = descent(own[i], x, y, 3, 0.1, 0.6, w)  # pulled to what was sent, not to where w_i went
-            message, mine = setup.method.local_update(setup.task, shared, store[i], setup.data(i, "train", index), rnd)
-            assert message.keys() == {*ALL, "loss"}
-            for name in ALL:  # what is sent tells of w_i alone
-                torch.testing.assert_close(message[name], torch.from_numpy(arrived[i][name] - w[name]))
-            scored = setup.method.personal_params(setup.task, setup.method.local_shared(shared, message), mine)
+            own[i] = descent(own[i], x, y, 3, 0.1, 0.6, w)  # pulled towards w, not towards w_i
+            reply = setup.method.local_update(setup.task, shared, store[i], setup.data(i, "train", index), rnd)
+            assert reply.tensors.keys() == set(ALL)
+            assert reply.numbers.keys() == {"loss"}
+            for name in ALL:  # what is sent depends on w_i only
+                torch.testing.assert_close(reply.tensors[name], torch.from_numpy(arrived[i][name] - w[name]))
+            scored = setup.method.personal_params(setup.task, shift(shared, reply.tensors), reply.personal)
             ref.assert_same(pick(scored, ALL), own[i])
         total = sum(sizes[i] for i in cohort)
         w = {name: sum(sizes[i] / total * arrived[i][name] for i in cohort) for name in ALL}
@@ -63,11 +64,11 @@ def test_without_the_pull_the_personal_half_is_local_training_to_the_bit(batch_s
     ditto, local = Ditto(tau=3, beta=0.2, lam=0, batch_size=batch_size), Local(tau=3, beta=0.2, batch_size=batch_size)
     setup = ref.setup(ditto)
     shared = {name: value + 1 for name, value in setup.task.shared_model().items()}
-    v = alone = setup.create(2)
+    v = alone = ref.store(setup)[2]
     for index in (1, 2):
         data, rnd = setup.data(2, "train", index), ref.announced(setup, 1, index)
-        _, v = ditto.local_update(setup.task, shared, v, data, rnd)
-        _, alone = local.local_update(setup.task, {}, alone, data, rnd)
+        v = ditto.local_update(setup.task, shared, v, data, rnd).personal
+        alone = local.local_update(setup.task, {}, alone, data, rnd).personal
         assert all(torch.equal(v[name], alone[name]) for name in ALL)
 
 
@@ -77,11 +78,11 @@ def test_who_was_never_visited_uses_and_adapts_the_shared_model():
     data = setup.data(0, "train", 0)
     x, y = ref.examples(setup, 0)
     w = ref.arrays(shared)
-    ref.assert_same(pick(setup.method.personal_params(setup.task, shared, setup.create(0)), ALL), w, 0)
-    adapted = setup.method.adapt(setup.task, shared, setup.create(0), data, 4)
+    ref.assert_same(pick(setup.method.personal_params(setup.task, shared, ref.store(setup)[0]), ALL), w, 0)
+    adapted = setup.method.adapt(setup.task, shared, ref.store(setup)[0], data, 4)
     ref.assert_same(pick(adapted, ALL), descent(w, x, y, 4, 0.1, 0.6, w))
 
-    _, visited = setup.method.local_update(setup.task, shared, setup.create(0), data, ref.announced(setup, 1))
+    visited = setup.method.local_update(setup.task, shared, ref.store(setup)[0], data, ref.announced(setup, 1)).personal
     own = ref.arrays(pick(visited, ALL))
     ref.assert_same(pick(setup.method.personal_params(setup.task, shared, visited), ALL), own, 0)
     adapted = setup.method.adapt(setup.task, shared, visited, data, 4)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import reference as ref
+from coterie.core.tree import shift
 from coterie.methods import FedAvg
 from coterie.models.mlp import MLP
 
@@ -11,8 +12,10 @@ from coterie.models.mlp import MLP
 def play(setup, cohort, r):
     shared = setup.method.init_shared(setup.task)
     rnd = ref.announced(setup, r)
-    messages = {i: setup.method.local_update(setup.task, shared, {}, setup.data(i, "train", 1), rnd)[0] for i in cohort}
-    seen = {i: setup.method.local_shared(shared, message) for i, message in messages.items()}
+    sent = {
+        i: setup.method.local_update(setup.task, shared, {}, setup.data(i, "train", 1), rnd).tensors for i in cohort
+    }
+    seen = {i: shift(shared, tensors) for i, tensors in sent.items()}
     return ref.play(setup, shared, {}, ref.store(setup), cohort, rnd), seen
 
 
@@ -35,13 +38,13 @@ def test_a_round_by_hand():
     played, seen = play(setup, cohort, r=3)
     ref.assert_same(played.shared, expected)
     for i in cohort:
-        ref.assert_same(seen[i], arrived[i])  # what `participants` is scored with
+        ref.assert_same(seen[i], arrived[i])  # the model that `participants` is scored with
 
 
 def test_clients_may_count_alike():
     setup = ref.setup(FedAvg(tau=2, eta=0.2, users="equal"))
     start = ref.arrays(setup.task.shared_model())
-    arrived = [locally(setup, start, i) for i in (0, 3)]  # of 5 examples and of 1
+    arrived = [locally(setup, start, i) for i in (0, 3)]  # they have 5 examples and 1 example
     played, _ = play(setup, [0, 3], r=2)
     ref.assert_same(played.shared, {name: (arrived[0][name] + arrived[1][name]) / 2 for name in start})
 
@@ -64,13 +67,14 @@ def test_a_full_size_minibatch_is_the_whole_client():
 
 def test_minibatches_change_the_path_and_depend_on_the_round():
     setup = ref.setup(FedAvg(tau=4, eta=0.2, batch_size=2))
-    shared, personal = setup.task.shared_model(), setup.create(2)
-    messages = []
+    shared, personal = setup.task.shared_model(), ref.store(setup)[2]
+    replies = []
     for index in (1, 1, 2):
         rnd = ref.announced(setup, 1, index)
-        messages.append(setup.method.local_update(setup.task, shared, personal, setup.data(2, "train", index), rnd)[0])
-    ref.assert_same(messages[1], ref.arrays(messages[0]), 0)
-    assert not np.allclose(messages[2]["head.weight"].numpy(), messages[0]["head.weight"].numpy())
+        replies.append(setup.method.local_update(setup.task, shared, personal, setup.data(2, "train", index), rnd))
+    for one, other in zip(replies[1], replies[0], strict=True):
+        ref.assert_same(one, ref.arrays(other), 0)
+    assert not np.allclose(replies[2].tensors["head.weight"].numpy(), replies[0].tensors["head.weight"].numpy())
 
 
 def test_labels_can_be_local_as_in_the_authors_of_pflego():

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import reference as ref
+from coterie.core.tree import shift
 from coterie.errors import UserError
 from coterie.methods import FedBABU
 from coterie.models.mlp import MLP
@@ -30,10 +31,11 @@ def test_two_rounds_by_hand(momentum):
         arrived, rnd = {}, ref.announced(setup, 3, index)
         for i in cohort:
             arrived[i] = heavy_ball(params, *ref.examples(setup, i), 4, 0.1, momentum, ref.BODY)
-            message, personal = setup.method.local_update(setup.task, shared, {}, setup.data(i, "train", index), rnd)
-            assert message.keys() == {*ref.BODY, "loss"}  # the head is not sent back
-            assert personal == {}
-            ref.assert_same(setup.method.local_shared(shared, message), arrived[i])
+            reply = setup.method.local_update(setup.task, shared, {}, setup.data(i, "train", index), rnd)
+            assert reply.tensors.keys() == set(ref.BODY)  # the head is not sent back
+            assert reply.numbers.keys() == {"loss"}
+            assert reply.personal == {}
+            ref.assert_same(shift(shared, reply.tensors), arrived[i])
         total = sum(sizes[i] for i in cohort)
         params = {name: sum(sizes[i] / total * arrived[i][name] for i in cohort) for name in params}
         after = ref.play(setup, shared, {}, ref.store(setup), cohort, rnd).shared
@@ -44,7 +46,7 @@ def test_two_rounds_by_hand(momentum):
 
 @pytest.mark.parametrize(("hidden", "outputs"), [(8, 5), (5, 5), (3, 5)])
 def test_the_head_is_orthogonal_and_drawn_from_the_seed(hidden, outputs):
-    """Rows are orthonormal; where there are more of them than columns, columns are."""
+    """Rows are orthonormal, or columns if there are more rows than columns."""
     setup = ref.setup(FedBABU(), model=MLP(hidden=[hidden]))
     W = setup.method.init_shared(setup.task)["head.weight"].numpy()
     assert W.shape == (outputs, hidden)
@@ -68,7 +70,7 @@ def test_in_a_deep_head_each_layer_is_orthogonal():
 
 
 def test_a_model_without_a_head_is_refused():
-    with pytest.raises(UserError, match=r"no head.*head="):
+    with pytest.raises(UserError, match=r"FedBABU needs a model with a head.*head="):
         ref.setup(FedBABU(), model=Own(net=nn.Linear(4, 5), head_name=""))
 
 

@@ -1,4 +1,4 @@
-"""FedBN: BatchNorm never leaves a client and is never averaged; all else is FedAvg."""
+"""FedBN: BatchNorm never leaves a client and is never averaged; the rest is FedAvg."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def game(method, buffers="average"):
 
 
 def torch_steps(setup, start, client, steps, rate):
-    """Local training of the plain module by an optimizer of PyTorch's."""
+    """Train the plain module locally, by an optimizer of PyTorch."""
     net = Norm().double()
     net.load_state_dict(start)
     optimizer, data = torch.optim.SGD(net.parameters(), rate), setup.data(client, "train", 1)
@@ -52,7 +52,7 @@ def test_two_rounds_of_a_plain_module(buffers):
 
 
 def test_batchnorm_is_known_by_type():
-    """By any name, in any depth, of any dimension; LayerNorm is none."""
+    """Its name, depth and dimension do not matter. LayerNorm does not count."""
     with torch_seeded(0):
         inner = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
         net = nn.Sequential(inner, nn.LayerNorm(3), nn.BatchNorm1d(3, affine=False), nn.Linear(3, 5))

@@ -1,4 +1,4 @@
-"""FedDecay against its paper: rounds by hand in NumPy, its limits to the bit, and Table 1 on quadratics."""
+"""FedDecay against its paper: rounds by hand in NumPy, exact limits, and Table 1 on quadratics."""
 
 import math
 
@@ -9,7 +9,6 @@ import torch
 import reference as ref
 from coterie.clients.vmap import Vmap
 from coterie.core.steps import minibatch
-from coterie.core.tree import pick
 from coterie.errors import UserError
 from coterie.methods import FedAvg, FedDecay, FedSGD
 from coterie.methods.feddecay import emphasis, emphasis_limit
@@ -21,8 +20,7 @@ ALL = ref.BODY + ref.HEAD
 
 def message(setup, client, index=1):
     shared, rnd = setup.task.shared_model(), ref.announced(setup, 1, index)
-    sent, _ = setup.method.local_update(setup.task, shared, {}, setup.data(client, "train", index), rnd)
-    return pick(sent, ALL)
+    return setup.method.local_update(setup.task, shared, {}, setup.data(client, "train", index), rnd).tensors
 
 
 def played(method, cohort=(0, 1, 2), r=3):
@@ -38,7 +36,7 @@ def batches(setup, client):
 
 
 def walk(params, examples, rates):
-    """(where it ends, the gradients on the way)"""
+    """Take gradient steps. Returns (final parameters, gradients)."""
     gradients = []
     for (x, y), rate in zip(examples, rates, strict=True):
         gradients.append(ref.loss_and_gradient(params, x, y)[1])
@@ -47,7 +45,7 @@ def walk(params, examples, rates):
 
 
 def test_two_rounds_by_hand():
-    """The decay starts anew in each round; the second round's rates are eta / (1 + d), clients count alike."""
+    """Decay starts again in each round, rates of the second round are eta / (1 + d), and clients have equal weights."""
     setup = ref.setup(FedDecay(tau=3, eta=0.4, eta_decay=0.25, beta=0.5))
     shared, store = setup.task.shared_model(), ref.store(setup)
     w = ref.arrays(shared)
@@ -65,7 +63,7 @@ def test_clients_may_count_by_size():
 
 
 def test_equation_8():
-    """The displacement is -eta times the decayed sum of the gradients on the way."""
+    """The displacement is -eta times the decayed sum of the gradients."""
     setup = ref.setup(FedDecay(tau=4, eta=0.3, beta=0.7))
     factors = 0.7 ** np.arange(4)
     _, gradients = walk(ref.arrays(setup.task.initial), [ref.examples(setup, 2)] * 4, 0.3 * factors)
@@ -97,7 +95,7 @@ def test_a_scheme_has_at_least_one_factor_and_beta_is_a_share():
 
 @pytest.mark.parametrize(("client", "epochs"), [(2, [0, 0, 0, 1, 1, 1, 2]), (1, [0, 1, 2, 3, 4, 5, 6])])
 def test_epochs_are_the_clients_own(client, epochs):
-    """Of 8 examples, three batches of 3 are an epoch; of 3 examples, one."""
+    """In batches of 3, an epoch is three batches for 8 examples and one batch for 3 examples."""
     setup = ref.setup(FedDecay(tau=7, eta=0.4, beta=0.5, unit="epoch", batch_size=3))
     start = ref.arrays(setup.task.initial)
     end, _ = walk(start, batches(setup, client), [0.4 * 0.5**e for e in epochs])
@@ -105,7 +103,7 @@ def test_epochs_are_the_clients_own(client, epochs):
 
 
 def test_the_authors_form_shrinks_what_an_epoch_moved():
-    """The round ends within the third epoch, which is shrunk like the others."""
+    """The round ends within the third epoch, which is shrunk like the first two."""
     setup = ref.setup(FedDecay(tau=7, eta=0.4, beta=0.5, unit="epoch", form="displacement", batch_size=3))
     start = w = ref.arrays(setup.task.initial)
     drawn = list(batches(setup, 2))
@@ -119,7 +117,7 @@ def test_the_authors_form_shrinks_what_an_epoch_moved():
 
 @pytest.mark.parametrize(("client", "length"), [(2, 3), (0, 2)])
 def test_a_round_of_epochs(client, length):
-    """Of 8 and of 5 examples in batches of 3. In units of steps the decay goes on over the epochs' borders."""
+    """Clients have 8 and 5 examples in batches of 3. In units of steps, decay does not start again with an epoch."""
     options = {"tau": "3 epochs", "eta": 0.4, "beta": 0.5, "batch_size": 3}
     of_steps = ref.setup(FedDecay(**{**options, "tau": 3 * length}))
     start, drawn = ref.arrays(of_steps.task.initial), list(batches(of_steps, client))
@@ -174,14 +172,15 @@ def test_adaptation_does_not_decay():
 
 
 def coefficients(decay, beta, K):
-    """Of the gradient and of -eta times the Hessian-gradient product in the method gradient of a quadratic: this is a
-    polynomial in eta of degree K-1, which K rounds with different rates determine."""
+    """Return the coefficients of the gradient, and of -eta times the Hessian-gradient product, in what is sent.
+
+    For a quadratic this is a polynomial in eta of degree K-1, which K rounds with different rates determine.
+    """
     etas, rows = np.linspace(0.02, 0.2, K), []
     for eta in etas:
         setup, problems = least_squares(FedDecay(tau=K, eta=float(eta), beta=beta, decay=decay))
         shared = setup.task.shared_model()
-        sent, _ = setup.method.local_update(setup.task, shared, {}, setup.data(0, "train", 1), ref.announced(setup, 1))
-        rows.append(vector(sent, names=LINEAR) / -eta)
+        rows.append(vector(message(setup, 0), names=LINEAR) / -eta)
     constant, linear = np.linalg.solve(np.vander(etas, increasing=True), np.array(rows))[:2]
     g = problems[0].gradient(vector(shared, names=LINEAR))
     Hg = problems[0].H @ g

@@ -7,7 +7,7 @@ import torch
 import reference as ref
 from coterie import Federation
 from coterie.core.steps import minibatch
-from coterie.core.tree import pick
+from coterie.core.tree import pick, within
 from coterie.methods import FedAvg, FedEM
 from coterie.models.logreg import LogReg
 from coterie.models.module import Own
@@ -18,9 +18,9 @@ ALL = ref.BODY + ref.HEAD
 
 
 def parts(tree, M):
-    """The components in NumPy."""
+    """Return the components as NumPy arrays."""
     own = ref.arrays(tree)
-    return [{name: own[f"m{m}.{name}" if m else name] for name in ALL} for m in range(M)]
+    return [pick(within(f"m{m}", own) if m else own, ALL) for m in range(M)]
 
 
 def loss_of_each(params, x, y):
@@ -60,18 +60,18 @@ def test_two_rounds_by_hand():
             for name in ALL:
                 np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-12)
         for i in range(4):
-            np.testing.assert_allclose(store[i]["pi"].numpy(), pi[i], rtol=0, atol=1e-12)
+            np.testing.assert_allclose(store[i][".pi"].numpy(), pi[i], rtol=0, atol=1e-12)
     assert abs(pi[2][0] - 0.5) > 0.01
 
 
 def test_minibatches_keep_the_weights_of_their_own_examples():
-    """The loss in the message is the sum over components of the weighted loss at the last gradient."""
+    """The loss that is sent is the sum over components of the weighted loss at the last gradient."""
     setup = ref.setup(FedEM(components=2, tau=3, eta=0.4, batch_size=3))
     shared, data, (x, y) = setup.method.init_shared(setup.task), setup.data(2, "train", 1), ref.examples(setup, 2)
     start, numbered = parts(shared, 2), data._replace(y=torch.arange(8))
     q, loss = expectation(start, np.full(2, 0.5), x, y), 0.0
-    sent, _ = setup.method.local_update(setup.task, shared, setup.create(2), data, ref.announced(setup, 1))
-    for m, found in enumerate(parts(sent, 2)):
+    sent = setup.method.local_update(setup.task, shared, ref.store(setup)[2], data, ref.announced(setup, 1))
+    for m, found in enumerate(parts(sent.tensors, 2)):
         w = start[m]
         for step in range(3):
             batch = minibatch(numbered, 3, step)
@@ -81,7 +81,7 @@ def test_minibatches_keep_the_weights_of_their_own_examples():
         loss += last
         for name in ALL:
             np.testing.assert_allclose(found[name], w[name] - start[m][name], rtol=0, atol=1e-12)
-    assert float(sent["loss"]) == pytest.approx(loss, rel=1e-12)
+    assert float(sent.numbers["loss"]) == pytest.approx(loss, rel=1e-12)
 
 
 def test_the_exported_model_is_the_heaviest_component():
@@ -90,7 +90,7 @@ def test_the_exported_model_is_the_heaviest_component():
     for m in range(3):
         pi = torch.tensor([0.3, 0.3, 0.3], dtype=torch.float64)
         pi[m] += 0.1
-        model = setup.method.personal_params(setup.task, shared, {"pi": pi})
+        model = setup.method.personal_params(setup.task, shared, {".pi": pi})
         ref.assert_same(pick(model, ALL), parts(shared, 3)[m], 0)
 
 
@@ -98,9 +98,9 @@ def test_the_client_answers_with_the_mixture_of_probabilities():
     setup = ref.setup(FedEM(components=3))
     shared, x = setup.method.init_shared(setup.task), setup.data(2, "train", 1).x
     pi = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
-    models = [{name: shared[f"m{m}.{name}" if m else name] for name in ALL} for m in range(3)]
+    models = [pick(within(f"m{m}", shared) if m else shared, ALL) for m in range(3)]
     expected = sum(w * setup.task.outputs(model, x).softmax(1) for w, model in zip(pi, models, strict=True))
-    answered = setup.method.predict(setup.task, shared, {"pi": pi}, x)
+    answered = setup.method.predict(setup.task, shared, {".pi": pi}, x)
     torch.testing.assert_close(answered.softmax(1), expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(answered.exp(), expected, rtol=0, atol=1e-12)
 
@@ -113,9 +113,9 @@ def test_numbers_are_mixed_as_they_are():
     )
     shared, pi = setup.method.init_shared(setup.task), torch.tensor([0.25, 0.75], dtype=torch.float64)
     one, two = (
-        setup.method.predict(setup.task, shared, {"pi": torch.eye(2).double()[m]}, torch.from_numpy(x)) for m in (0, 1)
+        setup.method.predict(setup.task, shared, {".pi": torch.eye(2).double()[m]}, torch.from_numpy(x)) for m in (0, 1)
     )
-    both = setup.method.predict(setup.task, shared, {"pi": pi}, torch.from_numpy(x))
+    both = setup.method.predict(setup.task, shared, {".pi": pi}, torch.from_numpy(x))
     torch.testing.assert_close(both, 0.25 * one + 0.75 * two)
     assert not torch.allclose(one, two)
 
@@ -141,16 +141,16 @@ def test_one_component_is_fedavg_to_the_bit(net, batch_size):
 
 
 def test_a_new_user_finds_its_mixture_with_the_components_as_they_are():
-    """Repeated, expectation and weights raise the likelihood of the mixture, and stay on the simplex."""
+    """Repeated steps raise the likelihood of the mixture, and its weights stay on the simplex."""
     setup = ref.setup(FedEM(components=3))
     shared = {name: 3 * value for name, value in setup.method.init_shared(setup.task).items()}
-    personal, data, likelihoods = setup.create(2), setup.data(2, "train", 0), []
+    personal, data, likelihoods = ref.store(setup)[2], setup.data(2, "train", 0), []
     x, y = ref.examples(setup, 2)
     losses = np.stack([loss_of_each(params, x, y) for params in parts(shared, 3)], 1)
     for steps in (0, 1, 2, 5, 300):
         adapted = setup.method.adapt(setup.task, shared, personal, data, steps)
-        assert adapted.keys() == {"pi"}
-        pi = adapted["pi"].numpy()
+        assert adapted.keys() == {".pi"}
+        pi = adapted[".pi"].numpy()
         assert pi.sum() == pytest.approx(1, abs=1e-12)
         assert (pi >= 0).all()
         likelihoods.append(float(np.log(np.exp(-losses) @ pi).sum()))

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import reference as ref
+from coterie.core.tree import shift
 from coterie.methods import FedAvg, FedPer
 from coterie.models.module import Own
 from coterie.streams import torch_seeded
@@ -12,7 +13,7 @@ from coterie.streams import torch_seeded
 
 def test_a_round_by_hand():
     setup = ref.setup(FedPer(tau=3, beta=0.2))
-    theta, heads = ref.arrays(setup.task.shared_body()), {i: ref.arrays(setup.create(i)) for i in range(4)}
+    theta, heads = ref.arrays(setup.task.shared_body()), {i: ref.arrays(ref.store(setup)[i]) for i in range(4)}
     assert [len(head["head.bias"]) for head in heads.values()] == [3, 2, 3, 1]
     cohort, arrived = [0, 1, 2], {}
     for i in cohort:
@@ -26,9 +27,10 @@ def test_a_round_by_hand():
     total = sum(sizes[i] for i in cohort)
     store, shared, rnd = ref.store(setup), setup.task.shared_body(), ref.announced(setup, 3)
     for i in cohort:
-        message, _ = setup.method.local_update(setup.task, shared, store[i], setup.data(i, "train", 1), rnd)
-        assert message.keys() == {*ref.BODY, "loss"}  # no head travels
-        ref.assert_same(setup.method.local_shared(shared, message), {name: arrived[i][name] for name in ref.BODY})
+        reply = setup.method.local_update(setup.task, shared, store[i], setup.data(i, "train", 1), rnd)
+        assert reply.tensors.keys() == set(ref.BODY)  # no head travels
+        assert reply.numbers.keys() == {"loss"}
+        ref.assert_same(shift(shared, reply.tensors), {name: arrived[i][name] for name in ref.BODY})
     played = ref.play(setup, shared, {}, store, cohort, rnd)
     ref.assert_same(
         played.shared, {name: sum(sizes[i] / total * arrived[i][name] for i in cohort) for name in ref.BODY}
@@ -58,7 +60,7 @@ def test_with_an_empty_head_it_is_fedavg_to_the_bit(batch_size):
 
 def test_adaptation_is_a_visit_whose_body_stays():
     setup = ref.setup(FedPer(tau=3, beta=0.2))
-    shared, personal, data = setup.task.shared_body(), setup.create(0), setup.data(0, "train", 1)
-    message, head = setup.method.local_update(setup.task, shared, personal, data, ref.announced(setup, 1))
+    shared, personal, data = setup.task.shared_body(), ref.store(setup)[0], setup.data(0, "train", 1)
+    sent, _, head = setup.method.local_update(setup.task, shared, personal, data, ref.announced(setup, 1))
     adapted = setup.method.adapt(setup.task, shared, personal, data, 3)
-    ref.assert_same(adapted, ref.arrays({**setup.method.local_shared(shared, message), **head}), 1e-15)
+    ref.assert_same(adapted, ref.arrays({**shift(shared, sent), **head}), 1e-15)

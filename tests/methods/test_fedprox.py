@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import reference as ref
+from coterie.core.tree import shift
 from coterie.methods import FedAvg, FedProx
 
 ALL = ref.BODY + ref.HEAD
@@ -31,17 +32,17 @@ def test_a_round_by_hand():
     played = ref.play(setup, shared, {}, ref.store(setup), cohort, rnd)
     ref.assert_same(played.shared, expected)
     for i in cohort:
-        message, personal = setup.method.local_update(setup.task, shared, {}, setup.data(i, "train", 1), rnd)
-        assert personal == {}
-        ref.assert_same(setup.method.local_shared(shared, message), arrived[i])  # what `participants` is scored with
+        reply = setup.method.local_update(setup.task, shared, {}, setup.data(i, "train", 1), rnd)
+        assert reply.personal == {}
+        ref.assert_same(shift(shared, reply.tensors), arrived[i])  # the model that `participants` is scored with
 
 
 def test_the_loss_is_that_of_the_examples_alone():
     setup = ref.setup(FedProx(tau=2, eta=0.2, mu=5.0))
     shared = setup.task.shared_model()
     before_last = locally(setup, ref.arrays(shared), 0, steps=1)
-    message, _ = setup.method.local_update(setup.task, shared, {}, setup.data(0, "train", 1), ref.announced(setup, 1))
-    assert message["loss"].item() == pytest.approx(ref.loss_and_gradient(before_last, *ref.examples(setup, 0))[0])
+    reply = setup.method.local_update(setup.task, shared, {}, setup.data(0, "train", 1), ref.announced(setup, 1))
+    assert reply.numbers["loss"].item() == pytest.approx(ref.loss_and_gradient(before_last, *ref.examples(setup, 0))[0])
 
 
 @pytest.mark.parametrize("batch_size", [0, 2])
@@ -65,6 +66,6 @@ def test_a_strong_pull_keeps_clients_together():
         setup = ref.setup(FedProx(tau=400, eta=0.5 / mu, mu=mu))
         shared = setup.task.shared_model()
         rnd = ref.announced(setup, 1)
-        message, _ = setup.method.local_update(setup.task, shared, {}, setup.data(0, "train", 1), rnd)
-        moved.append(np.sqrt(sum(float((message[name] ** 2).sum()) for name in ALL)))
+        reply = setup.method.local_update(setup.task, shared, {}, setup.data(0, "train", 1), rnd)
+        moved.append(np.sqrt(sum(float((reply.tensors[name] ** 2).sum()) for name in ALL)))
     assert moved[0] / moved[1] == pytest.approx(10, rel=0.15)

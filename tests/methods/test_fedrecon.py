@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import reference as ref
+from coterie.clients.engine import Cohort
 from coterie.clients.fused import Fused
 from coterie.clients.loop import Loop
 from coterie.methods import PFLEGO, FedRecon
@@ -17,9 +18,7 @@ def reconstructed(params, x, y, steps, rate):
 
 
 def initial_heads(setup):
-    return {
-        i: {name: value for name, value in ref.arrays(setup.create(i)).items() if name in ref.HEAD} for i in range(4)
-    }
+    return {i: ref.arrays(pick(ref.store(setup)[i], ref.HEAD)) for i in range(4)}
 
 
 @pytest.mark.parametrize("server", ["sgd", "adam"])
@@ -38,7 +37,7 @@ def test_two_rounds_by_hand(head, server):
             start = initial[i] if head == "rebuilt" else heads[i]
             params = reconstructed({**theta, **start}, x, y, 4, 0.3)
             heads[i] = {name: params[name] for name in ref.HEAD}
-            gradient = ref.loss_and_gradient(params, x, y)[1]  # over theta, at the final head
+            gradient = ref.loss_and_gradient(params, x, y)[1]  # at the final head
             share = sizes[i] / sum(sizes[j] for j in cohort)
             total = {name: total[name] + share * gradient[name] for name in ref.BODY}
         if server == "adam":
@@ -55,26 +54,30 @@ def test_two_rounds_by_hand(head, server):
 
 def update(method, i=0):
     setup = ref.setup(method)
-    personal, data = setup.create(i), setup.data(i, "train", 1)
+    personal, data = ref.store(setup)[i], setup.data(i, "train", 1)
     return setup, method.local_update(setup.task, setup.task.shared_body(), personal, data, ref.announced(setup, 2))
 
 
 def test_only_the_bodys_gradient_travels():
     for method in (FedRecon(), FedRecon(head="kept")):
-        _, (message, _) = update(method)
-        assert message.keys() == {*ref.BODY, "loss"}
+        _, reply = update(method)
+        assert reply.tensors.keys() == set(ref.BODY)
+        assert reply.numbers.keys() == {"loss"}
 
 
 @pytest.mark.parametrize("i", [0, 1])
 def test_its_gradient_is_pflegos_after_one_more_head_step(i):
-    """PFLEGO with tau + 1 takes its joint gradient where FedRecon with tau takes the body's; it then moves the head by
-    that same gradient, FedRecon leaves it there."""
-    _, (message, personal) = update(FedRecon(tau=6, beta=0.3, head="kept"), i)
-    setup, (theirs, head) = update(PFLEGO(tau=7, beta=0.3, rho=0.1), i)
-    assert all(torch.equal(message[name], theirs[name]) for name in (*ref.BODY, "loss"))
-    params = ref.arrays({**setup.task.shared_body(), **personal})
+    """PFLEGO with tau + 1 takes its joint gradient where FedRecon with tau takes the body's gradient.
+
+    PFLEGO then also moves the head by that gradient.
+    """
+    _, mine = update(FedRecon(tau=6, beta=0.3, head="kept"), i)
+    setup, theirs = update(PFLEGO(tau=7, beta=0.3, rho=0.1), i)
+    ref.assert_same(mine.tensors, ref.arrays(theirs.tensors), 0)
+    assert torch.equal(mine.numbers["loss"], theirs.numbers["loss"])
+    params = ref.arrays({**setup.task.shared_body(), **mine.personal})
     _, gradient = ref.loss_and_gradient(params, *ref.examples(setup, i))
-    ref.assert_same(head, {name: params[name] - 0.1 * 4 / 2 * gradient[name] for name in ref.HEAD})
+    ref.assert_same(theirs.personal, {name: params[name] - 0.1 * 4 / 2 * gradient[name] for name in ref.HEAD})
 
 
 def test_weights_sum_to_one_over_the_cohort():
@@ -87,20 +90,20 @@ def test_weights_sum_to_one_over_the_cohort():
 @pytest.mark.parametrize(("engine", "expected"), [(Loop(), 4), (Fused(), 1)])
 def test_one_pass_through_the_body_whatever_tau(engine, expected):
     setup = ref.setup(FedRecon(tau=7))
-    assert setup.task.example_bytes > 0  # measured by passes of its own, once
+    assert setup.load.work.probe.example_bytes > 0  # measured once, by passes that do not count here
     forwards = []
     setup.task._body.register_forward_hook(lambda *_: forwards.append(1))
     cohort, rnd = [0, 1, 2, 3], ref.announced(setup, 4)
-    personal, weights = [setup.create(i) for i in cohort], torch.full((4,), 0.25)
-    engine.local_updates(setup, setup.task.shared_body(), cohort, personal, weights, rnd, scored=False)
+    personal, weights = [ref.store(setup)[i] for i in cohort], torch.full((4,), 0.25)
+    engine.local_updates(setup.load, Cohort(setup.task.shared_body(), cohort, personal, weights, rnd))
     assert len(forwards) == expected
 
 
 @pytest.mark.parametrize("head", ["rebuilt", "kept"])
 def test_adaptation_reconstructs(head):
-    """A head that is rebuilt forgets its last visit, one that is kept goes on from it."""
-    setup, (_, personal) = update(FedRecon(tau=4, beta=0.3, head=head))
-    theta, start = setup.task.shared_body(), setup.create(0) if head == "rebuilt" else personal
+    """A rebuilt head forgets the last visit of the client; a kept head continues from there."""
+    setup, (_, _, personal) = update(FedRecon(tau=4, beta=0.3, head=head))
+    theta, start = setup.task.shared_body(), ref.store(setup)[0] if head == "rebuilt" else personal
     params = ref.arrays({**theta, **{name: start[name] for name in ref.HEAD}})
     params = reconstructed(params, *ref.examples(setup, 0), 5, 0.3)
     adapted = setup.method.adapt(setup.task, theta, personal, setup.data(0, "train", 0), 5)

@@ -1,4 +1,4 @@
-"""FedSGD against its paper: a round by hand in NumPy, and what it is one step of."""
+"""FedSGD against its paper: a round by hand in NumPy, and the methods that it equals after one step."""
 
 import pytest
 

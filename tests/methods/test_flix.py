@@ -6,6 +6,7 @@ import torch
 
 import laboratory as lab
 import reference as ref
+from coterie.core.tree import shift
 from coterie.errors import UserError
 from coterie.methods import FLIX, GD
 
@@ -19,13 +20,13 @@ def optimum(f, x, steps, rate):
 
 
 def test_two_rounds_by_hand():
-    """As the paper writes them: x_i moves by γ α_i ∇f_i(x̃_i). Client 1 needs no optimum, client 3 no one else."""
+    """As in the paper, x_i moves by γ α_i ∇f_i(x̃_i). Client 1 ignores its optimum; client 3 ignores the others."""
     setup = ref.setup(FLIX(alpha=ALPHA, tau=3, gamma=0.4, mu=0.1, optimum_rate=0.2, optimum_epochs=7))
     shared, store, f = setup.task.shared_model(), ref.store(setup), lab.net_gradients(setup, 0.1)
     x, alpha = lab.vector(shared), list(ALPHA.values())
     own = [optimum(f[i], x, 0 if i == 1 else 7, 0.2) for i in range(4)]
     for i in range(4):
-        np.testing.assert_allclose(lab.vector(store[i], "optimum."), own[i], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(lab.vector(store[i], "optimum"), own[i], rtol=0, atol=1e-14)
     for index, cohort in enumerate(([0, 1, 2, 3], [1, 2]), 1):
         arrived = {}
         for i in cohort:
@@ -34,10 +35,10 @@ def test_two_rounds_by_hand():
                 mixed = alpha[i] * arrived[i] + (1 - alpha[i]) * own[i]
                 arrived[i] = arrived[i] - 0.4 * alpha[i] * f[i](mixed)
         rnd = ref.announced(setup, len(cohort), index)
-        for i in cohort:  # what is sent, and what `participants` is scored with
-            message, mine = setup.method.local_update(setup.task, shared, store[i], setup.data(i, "train", index), rnd)
-            np.testing.assert_allclose(lab.vector(message), arrived[i] - x, rtol=0, atol=1e-13)
-            seen = setup.method.personal_params(setup.task, setup.method.local_shared(shared, message), mine)
+        for i in cohort:  # compare what is sent, and the model that `participants` is scored with
+            reply = setup.method.local_update(setup.task, shared, store[i], setup.data(i, "train", index), rnd)
+            np.testing.assert_allclose(lab.vector(reply.tensors), arrived[i] - x, rtol=0, atol=1e-13)
+            seen = setup.method.personal_params(setup.task, shift(shared, reply.tensors), reply.personal)
             mixed = alpha[i] * arrived[i] + (1 - alpha[i]) * own[i]
             np.testing.assert_allclose(lab.vector(seen), mixed, rtol=0, atol=1e-13)
         x = np.mean([arrived[i] for i in cohort], axis=0)
@@ -72,7 +73,7 @@ def test_it_is_gradient_descent_on_the_objective_and_solves_it():
 
 @pytest.mark.parametrize("alpha", [0.1, {"0": 0.1, "1": 0.1, "2": 0.02}])
 def test_the_step_by_theory(alpha):
-    """1 / mean(α² L_i), and of individual α the largest: theory's own would be larger."""
+    """The step is 1 / mean(α² L_i). Individual α are replaced by the largest, which gives a smaller step."""
     setup, f = lab.uneven(FLIX(alpha=alpha, gamma="1/L", optimum_epochs=0))
     L = [np.linalg.eigvalsh(q.H)[-1] for q in f]
     assert setup.method.gamma == pytest.approx(1 / (0.01 * np.mean(L)), rel=1e-12)
@@ -86,14 +87,14 @@ def test_without_any_alpha_nothing_moves():
 
 def test_every_client_must_have_its_alpha():
     setup = ref.setup(FLIX(alpha={"client-0": 0.5}))
-    assert float(setup.create(0)["client.alpha"]) == 0.5
-    with pytest.raises(UserError, match=r"nothing for client 'client-1'"):
-        setup.create(1)
+    assert float(ref.store(setup)[0][".alpha"]) == 0.5
+    with pytest.raises(UserError, match=r"no value for client 'client-1'"):
+        ref.store(setup)[1]
 
 
 def test_adaptation_goes_on_from_the_mixture():
     setup = ref.setup(FLIX(alpha=0.5, gamma=0.4, mu=0.1, optimum_epochs=3))
-    shared, personal, f = setup.task.shared_model(), setup.create(2), lab.net_gradients(setup, 0.1)[2]
+    shared, personal, f = setup.task.shared_model(), ref.store(setup)[2], lab.net_gradients(setup, 0.1)[2]
     x = optimum(f, lab.vector(setup.method.personal_params(setup.task, shared, personal)), 4, 0.4 * 0.25)
     adapted = setup.method.adapt(setup.task, shared, personal, setup.data(2, "train", 0), 4)
     model = setup.method.personal_params(setup.task, shared, adapted)

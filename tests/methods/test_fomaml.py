@@ -1,4 +1,4 @@
-"""FOMAML against its paper: the last gradient and no other. (With one step it is FedSGD: see there.)"""
+"""FOMAML against its paper: clients send the last gradient only. (test_fedsgd.py shows that one step is FedSGD.)"""
 
 import numpy as np
 import pytest
@@ -40,8 +40,8 @@ def test_the_last_gradient_is_on_a_minibatch_of_its_own():
         batch = minibatch(data, 2, step)
         _, last = ref.loss_and_gradient(params, batch.x.numpy(), batch.y.numpy())
         params = ref.step(params, last, 0.4, ALL)
-    sent, _ = setup.method.local_update(setup.task, setup.task.shared_model(), {}, data, ref.announced(setup, 1))
-    ref.assert_same({name: sent[name] for name in ALL}, {name: -0.4 * last[name] for name in ALL})
+    sent = setup.method.local_update(setup.task, setup.task.shared_model(), {}, data, ref.announced(setup, 1))
+    ref.assert_same(sent.tensors, {name: -0.4 * last[name] for name in ALL})
 
 
 def test_it_is_not_fedavg():
@@ -49,7 +49,7 @@ def test_it_is_not_fedavg():
     for method in (FOMAML(tau=3, eta=0.4), FedAvg(tau=3, eta=0.4)):
         setup = ref.setup(method)
         data, rnd = setup.data(2, "train", 1), ref.announced(setup, 1)
-        sent.append(method.local_update(setup.task, setup.task.shared_model(), {}, data, rnd)[0]["head.weight"])
+        sent.append(method.local_update(setup.task, setup.task.shared_model(), {}, data, rnd).tensors["head.weight"])
     assert not torch.allclose(*sent, rtol=0.1)
 
 
@@ -58,18 +58,18 @@ def test_the_buffers_move_with_every_pass():
         own = Own(net=Norm(), head_name="fc")
     setup = ref.setup(FOMAML(tau=3), model=own)
     shared, rnd = setup.task.shared_model(), ref.announced(setup, 1)
-    sent, _ = setup.method.local_update(setup.task, shared, {}, setup.data(2, "train", 1), rnd)
-    assert sent["norm.num_batches_tracked"] == 3
+    sent = setup.method.local_update(setup.task, shared, {}, setup.data(2, "train", 1), rnd)
+    assert sent.tensors["norm.num_batches_tracked"] == 3
 
 
 def test_table_1_on_quadratics():
-    """The gradient that is sent is g - 2 eta H g + eta² H² g after two steps: its emphasis is 2 eta."""
+    """After two steps the gradient that is sent is g - 2 eta H g + eta² H² g, so the emphasis is 2 eta."""
     eta = 0.05
     setup, problems = least_squares(FOMAML(tau=3, eta=eta))
     shared = setup.task.shared_model()
-    sent, _ = setup.method.local_update(setup.task, shared, {}, setup.data(0, "train", 1), ref.announced(setup, 1))
+    sent = setup.method.local_update(setup.task, shared, {}, setup.data(0, "train", 1), ref.announced(setup, 1))
     H, g = problems[0].H, problems[0].gradient(vector(shared, names=LINEAR))
     ratio = emphasis([eta] * 3, [0, 0, 1])
     assert ratio == pytest.approx(2 * eta)
     expected = g - ratio * H @ g + eta**2 * H @ H @ g
-    np.testing.assert_allclose(vector(sent, names=LINEAR) / -eta, expected, rtol=1e-10)
+    np.testing.assert_allclose(vector(sent.tensors, names=LINEAR) / -eta, expected, rtol=1e-10)

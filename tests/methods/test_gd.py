@@ -11,7 +11,7 @@ from coterie.methods import GD
 
 
 def test_two_rounds_by_hand():
-    """Of everyone, then of two: clients count alike, though their sizes are 5, 3, 8 and 1."""
+    """All clients take part, then two. Clients have equal weights, though their sizes are 5, 3, 8 and 1."""
     setup = ref.setup(GD(gamma=0.3, mu=0.2))
     shared, store, f = setup.task.shared_model(), ref.store(setup), lab.net_gradients(setup, 0.2)
     x = lab.vector(shared)

@@ -27,8 +27,8 @@ def test_rounds_by_hand():
     *_, (_, shared, store) = lab.play(setup, 5, lambda index: COHORTS[index - 1])
     np.testing.assert_allclose(lab.vector(shared, names=lab.LINEAR), expected.x, rtol=0, atol=1e-12)
     for i in range(3):
-        np.testing.assert_allclose(lab.vector(store[i], "h.", lab.LINEAR), expected.h[i], rtol=0, atol=1e-12)
-        assert float(store[i]["client.gamma"]) == pytest.approx(1 / L[i], rel=1e-12)
+        np.testing.assert_allclose(lab.vector(store[i], "h", lab.LINEAR), expected.h[i], rtol=0, atol=1e-12)
+        assert float(store[i][".gamma"]) == pytest.approx(1 / L[i], rel=1e-12)
 
 
 def test_with_equal_steps_it_is_scaffnew():
@@ -37,7 +37,7 @@ def test_with_equal_steps_it_is_scaffnew():
     ref.assert_same(shared, ref.arrays(theirs), 1e-14)
     for i in range(3):
         np.testing.assert_allclose(
-            lab.vector(store[i], "h.", lab.LINEAR), lab.vector(their_store[i], "h.", lab.LINEAR), rtol=0, atol=1e-13
+            lab.vector(store[i], "h", lab.LINEAR), lab.vector(their_store[i], "h", lab.LINEAR), rtol=0, atol=1e-13
         )
 
 
@@ -48,7 +48,7 @@ def test_the_coin_by_theory_is_of_the_worst_conditioned_client():
 
 
 def test_individual_steps_need_fewer_rounds():
-    """Where the L_i differ, a common step must be that of the largest (Figure 5)."""
+    """If the L_i differ, a common step size must fit the largest of them (Figure 5)."""
     needed = []
     for method in (IScaffnew(gamma="1/L", p=0.3), Scaffnew(gamma="1/L", p=0.3)):
         setup, f = lab.uneven(method)

@@ -1,4 +1,4 @@
-"""Per-FedAvg against its paper: rounds by hand in NumPy, its objective's own gradient, and FedAvg as its limit."""
+"""Per-FedAvg against its paper: rounds by hand in NumPy, the gradient of its objective, and FedAvg as its limit."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ ALL = ref.BODY + ref.HEAD
 
 def sent(setup, client, index=1):
     data, rnd = setup.data(client, "train", index), ref.announced(setup, 1, index)
-    return setup.method.local_update(setup.task, setup.task.shared_model(), {}, data, rnd)[0]
+    return setup.method.local_update(setup.task, setup.task.shared_model(), {}, data, rnd).tensors
 
 
 def played(method, cohort):
@@ -48,12 +48,11 @@ def test_a_step_takes_three_minibatches():
         )
         u = ref.step(w, ref.loss_and_gradient(w, x, y)[1], 0.3, ALL)
         w = ref.step(w, ref.loss_and_gradient(u, x1, y1)[1], 0.2, ALL)
-    message = sent(setup, 2)
-    ref.assert_same({name: message[name] for name in ALL}, {name: w[name] - start[name] for name in ALL})
+    ref.assert_same(sent(setup, 2), {name: w[name] - start[name] for name in ALL})
 
 
 def test_with_the_hessian_a_step_descends_the_loss_after_adaptation():
-    """By differences of that very objective in NumPy, over each array's entries."""
+    """Compare with finite differences of that objective in NumPy, entry by entry."""
     setup = ref.setup(PerFedAvg(tau=1, alpha=0.3, beta=1.0, order="hessian"))
     w, (x, y) = ref.arrays(setup.task.initial), ref.examples(setup, 2)
 
@@ -106,10 +105,11 @@ def test_the_declared_cost_of_the_hessian_is_the_counted_cost(kind, batch_size):
     for client in (0, 2):
         data = setup.data(client, "train", 1)
         with CountFlops() as counted:
-            setup.method.local_update(setup.task, shared, setup.create(client), data, rnd)
-        cost = local_work(setup, [client], rnd)
+            setup.method.local_update(setup.task, shared, ref.store(setup)[client], data, rnd)
+        whom = [(len(data.y), setup.load.num_outputs(client))]
+        cost = local_work(setup.method, setup.load.work.probe, whom, rnd)
         assert cost.flops == counted.total
-        assert cost.body_forwards == 9  # for D, D' and D'' of three steps
+        assert cost.body_forwards == 9  # three steps on D, D' and D''
 
 
 def test_adaptation_goes_at_rate_alpha():

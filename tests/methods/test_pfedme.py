@@ -1,4 +1,4 @@
-"""pFedMe against its paper: rounds by hand in NumPy, and the envelope on quadratics, where it is known."""
+"""pFedMe against its paper: rounds by hand in NumPy, and the Moreau envelope of quadratics, which is known."""
 
 import numpy as np
 import pytest
@@ -51,16 +51,20 @@ def test_a_local_round_stays_with_its_minibatch():
         loss, _ = ref.loss_and_gradient(proximal(own, x, y, 2, 0.1, 1.5), x, y)
         own = {name: own[name] - 0.3 * (own[name] - theta[name]) for name in ALL}
     rnd = ref.announced(setup, 1)
-    sent, kept = setup.method.local_update(setup.task, setup.task.shared_model(), setup.create(2), data, rnd)
-    ref.assert_same(pick(sent, ALL), {name: own[name] - start[name] for name in ALL})
+    sent, numbers, kept = setup.method.local_update(
+        setup.task, setup.task.shared_model(), ref.store(setup)[2], data, rnd
+    )
+    ref.assert_same(sent, {name: own[name] - start[name] for name in ALL})
     ref.assert_same(pick(kept, ALL), theta)
-    assert float(sent["loss"]) == pytest.approx(loss, rel=1e-12)  # where the last of all gradients was taken
+    assert float(numbers["loss"]) == pytest.approx(loss, rel=1e-12)  # at the last gradient
 
 
 @pytest.mark.parametrize("lam", [0.5, 4.0])
 def test_the_proximal_step_solves_its_problem(lam):
-    """On a quadratic: theta = (H + lam)^-1 (b + lam w), the error shrinks by |1 - beta (H + lam)| a step, and the step
-    on w goes along the envelope's gradient."""
+    """On a quadratic theta is (H + lam)^-1 (b + lam w), and the error shrinks by |1 - beta (H + lam)| per step.
+
+    The step on w follows the gradient of the envelope.
+    """
     beta = 0.1
     for steps in (5, 400):
         setup, problems = least_squares(PFedMe(tau=1, inner=steps, beta=beta, eta=0.3, lam=lam))
@@ -68,7 +72,7 @@ def test_the_proximal_step_solves_its_problem(lam):
         bent = problems[1].H + lam * np.eye(len(w))
         best = np.linalg.solve(bent, problems[1].b + lam * w)
         data, rnd = setup.data(1, "train", 1), ref.announced(setup, 1)
-        sent, kept = setup.method.local_update(setup.task, shared, setup.create(1), data, rnd)
+        sent, _, kept = setup.method.local_update(setup.task, shared, ref.store(setup)[1], data, rnd)
         worst = np.abs(1 - beta * np.linalg.eigvalsh(bent)).max()
         error = np.linalg.norm(vector(kept, names=LINEAR) - best)
         assert worst < 1
@@ -81,9 +85,9 @@ def test_who_was_never_visited_uses_the_shared_model_and_adapts_around_it():
     setup = ref.setup(PFedMe(beta=0.1, lam=1.5))
     shared = {name: value + 0.1 for name, value in setup.task.shared_model().items()}
     data, w = setup.data(0, "train", 0), ref.arrays(shared)
-    ref.assert_same(pick(setup.method.personal_params(setup.task, shared, setup.create(0)), ALL), w, 0)
-    visited = {**setup.create(0), "visited": torch.tensor(True)}
-    for personal in (setup.create(0), visited):
+    ref.assert_same(pick(setup.method.personal_params(setup.task, shared, ref.store(setup)[0]), ALL), w, 0)
+    visited = {**ref.store(setup)[0], ".visited": torch.tensor(True)}
+    for personal in (ref.store(setup)[0], visited):
         adapted = setup.method.adapt(setup.task, shared, personal, data, 4)
         after = setup.method.personal_params(setup.task, shared, adapted)
         ref.assert_same(pick(after, ALL), proximal(w, *ref.examples(setup, 0), 4, 0.1, 1.5))

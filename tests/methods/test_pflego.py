@@ -1,4 +1,4 @@
-"""PFLEGO against its paper: a round by hand in NumPy, and the identities that must hold exactly."""
+"""PFLEGO against its paper: a round by hand in NumPy, and identities that hold exactly."""
 
 from itertools import combinations
 
@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import reference as ref
+from coterie.clients.engine import Cohort
 from coterie.clients.fused import Fused
 from coterie.clients.loop import Loop
 from coterie.methods import PFLEGO
@@ -23,7 +24,7 @@ def play(setup, cohort, r, shared=None, memory=None, store=None):
 
 
 def by_hand(setup, theta, heads, cohort, r):
-    """Algorithm 1: (the sum over the cohort of (I/r) alpha_i g_i, the cohort's new heads)."""
+    """Run Algorithm 1. Returns (sum over the cohort of (I/r) alpha_i g_i, new heads of the cohort)."""
     method = setup.method
     sizes = setup.federation.sizes()[setup.federation.existing]
     num_clients, N = len(sizes), sizes.sum()
@@ -48,7 +49,7 @@ def by_hand(setup, theta, heads, cohort, r):
 def test_a_round_by_hand(tau, head_step):
     setup = ref.setup(PFLEGO(tau=tau, beta=0.3, rho=0.2, server="sgd", head_step=head_step))
     theta = ref.arrays(setup.task.shared_body())
-    heads = {i: ref.arrays(setup.create(i)) for i in range(4)}
+    heads = {i: ref.arrays(ref.store(setup)[i]) for i in range(4)}
     assert [len(head["head.bias"]) for head in heads.values()] == [3, 2, 3, 1]  # heads of different size
     total, after = by_hand(setup, theta, heads, cohort := [0, 1, 3], r=3)
     played, store = play(setup, cohort, r=3)
@@ -61,7 +62,7 @@ def test_a_round_by_hand(tau, head_step):
 def test_two_rounds_with_adam_by_hand():
     setup = ref.setup(PFLEGO(tau=3, beta=0.3, rho=0.05))
     theta = ref.arrays(setup.task.shared_body())
-    heads = {i: ref.arrays(setup.create(i)) for i in range(4)}
+    heads = {i: ref.arrays(ref.store(setup)[i]) for i in range(4)}
     m = v = {name: np.zeros_like(theta[name]) for name in ref.BODY}
     played, store = None, None
     for t, cohort in enumerate(([0, 2], [1, 2]), start=1):
@@ -80,11 +81,11 @@ def test_two_rounds_with_adam_by_hand():
 
 
 def full_gradient(setup):
-    """The gradient of objective (1) over theta and over every head."""
+    """Return the gradient of objective (1) over theta and over each head."""
     sizes = setup.federation.sizes()
     theta, total, heads = ref.arrays(setup.task.shared_body()), None, []
     for i, alpha in enumerate(sizes / sizes.sum()):
-        _, gradient = ref.loss_and_gradient({**theta, **ref.arrays(setup.create(i))}, *ref.examples(setup, i))
+        _, gradient = ref.loss_and_gradient({**theta, **ref.arrays(ref.store(setup)[i])}, *ref.examples(setup, i))
         part = {name: alpha * gradient[name] for name in ref.BODY}
         total = part if total is None else {name: total[name] + part[name] for name in total}
         heads.append({name: alpha * gradient[name] for name in ref.HEAD})
@@ -92,20 +93,20 @@ def full_gradient(setup):
 
 
 def stochastic_gradient(setup, cohort, r):
-    """What the round's last step follows, read off the step itself: theta's part, and that of every client's head."""
+    """Return the gradient that the last step of a round follows, over theta and over each head."""
     rho = setup.method.rho
     theta = setup.task.shared_body()
     played, store = play(setup, list(cohort), r)
     moved = {name: (theta[name] - played.shared[name]).numpy() / rho for name in ref.BODY}
     heads = []
     for i in range(4):
-        before = setup.create(i)
+        before = ref.store(setup)[i]
         heads.append({name: (before[name] - store[i][name]).numpy() / rho for name in ref.HEAD})
     return moved, heads
 
 
 def assert_unbiased(setup, draws):
-    """`draws` are (probability, cohort, r) of every cohort there can be."""
+    """Check that steps are right on average. `draws` has (probability, cohort, r) of each possible cohort."""
     theta, heads = full_gradient(setup)
     mean = {name: np.zeros_like(value) for name, value in theta.items()}
     mean_heads = [{name: np.zeros_like(value) for name, value in head.items()} for head in heads]
@@ -154,7 +155,7 @@ def test_proposition_1_uniform_range():
 
 
 def test_eq_3_as_printed_is_biased_in_the_heads():
-    """Why `head_step = "exact"` exists: without alpha_i the heads follow the client's own loss, not objective (1)."""
+    """Without alpha_i heads follow the client's own loss, not objective (1), so `head_step = "exact"` exists."""
     setup = ref.setup(PFLEGO(tau=1, rho=0.5, server="sgd", head_step="algorithm1"))
     _, heads = full_gradient(setup)
     _, moved = stochastic_gradient(setup, range(4), 4)
@@ -166,10 +167,10 @@ def test_eq_3_as_printed_is_biased_in_the_heads():
 
 
 def test_full_participation_is_gradient_descent_on_all_parameters_together():
-    """tau = 1, r = I, sgd, "exact": the centralised objective (1) by autograd, as one function of everything."""
+    """Compare tau = 1, r = I, sgd, "exact" with autograd on objective (1), as one function of all parameters."""
     setup = exact_sgd()
     theta = {name: value.clone().requires_grad_() for name, value in setup.task.shared_body().items()}
-    heads = [{name: value.clone().requires_grad_() for name, value in setup.create(i).items()} for i in range(4)]
+    heads = [{name: value.clone().requires_grad_() for name, value in ref.store(setup)[i].items()} for i in range(4)]
     sizes = setup.federation.sizes()
     objective = torch.zeros((), dtype=torch.float64)
     for i, alpha in enumerate(sizes / sizes.sum()):
@@ -186,14 +187,14 @@ def test_full_participation_is_gradient_descent_on_all_parameters_together():
 
 
 def test_the_same_with_a_convolutional_network():
-    """Through the module itself, with each client's head in its place."""
+    """Compare with passes through the module itself, with each client's head in its place."""
     with torch_seeded(0):
         layers = nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(27, 5)
     setup = ref.setup(exact_sgd().method, model=Own(net=nn.Sequential(*layers), head_name="4"))
     body = nn.Sequential(*layers[:4]).double()
     sizes, objective, heads = setup.federation.sizes(), torch.zeros((), dtype=torch.float64), []
     for i, alpha in enumerate(sizes / sizes.sum()):
-        heads.append({name: value.clone().requires_grad_() for name, value in setup.create(i).items()})
+        heads.append({name: value.clone().requires_grad_() for name, value in ref.store(setup)[i].items()})
         x, y = (torch.from_numpy(array) for array in ref.examples(setup, i))
         scores = body(x) @ heads[i]["4.weight"].T + heads[i]["4.bias"]
         objective = objective + alpha * nn.functional.cross_entropy(scores, y)
@@ -208,7 +209,7 @@ def test_the_same_with_a_convolutional_network():
 @pytest.mark.parametrize("tau", [1, 7])
 @pytest.mark.parametrize(("engine", "expected"), [(Loop(), 4), (Fused(), 1)])
 def test_one_pass_through_the_body_each_way_whatever_tau(engine, expected, tau, monkeypatch):
-    """A pass a client in the loop, one for the whole cohort when fused, though sizes and heads differ."""
+    """The loop takes one pass per client, and fused takes one for the cohort, though sizes and heads differ."""
     setup = ref.setup(PFLEGO(tau=tau))
     forwards, backwards = [], []
     original = setup.task.body_vjp
@@ -217,12 +218,12 @@ def test_one_pass_through_the_body_each_way_whatever_tau(engine, expected, tau, 
         features, pull_back, buffers = original(params, x)
         return features, lambda gradient: backwards.append(1) or pull_back(gradient), buffers
 
-    assert setup.task.example_bytes > 0  # measured by passes of its own, once
+    assert setup.load.work.probe.example_bytes > 0  # measured once, by passes that do not count here
     setup.task._body.register_forward_hook(lambda *_: forwards.append(1))
     monkeypatch.setattr(setup.task, "body_vjp", counted)
     shared, cohort, rnd = setup.task.shared_body(), [0, 1, 2, 3], ref.announced(setup, 4)
-    personal, weights = [setup.create(i) for i in cohort], setup.method.weights(torch.tensor([5.0, 3, 8, 1]), rnd)
-    engine.local_updates(setup, shared, cohort, personal, weights, rnd, scored=False)
+    personal, weights = [ref.store(setup)[i] for i in cohort], setup.method.weights(torch.tensor([5.0, 3, 8, 1]), rnd)
+    engine.local_updates(setup.load, Cohort(shared, cohort, personal, weights, rnd))
     assert (len(forwards), len(backwards)) == (expected, expected)
 
 
@@ -230,11 +231,11 @@ def test_an_empty_cohort_changes_nothing():
     setup = ref.setup(PFLEGO())
     played, store = play(setup, [], r=0.5)
     ref.assert_same(played.shared, ref.arrays(setup.task.shared_body()), 0)
-    assert all(torch.equal(value, setup.create(i)[name]) for i in range(4) for name, value in store[i].items())
+    assert all(torch.equal(value, ref.store(setup)[i][name]) for i in range(4) for name, value in store[i].items())
 
 
 def test_heads_lag_behind_only_by_their_own_visits():
-    """A client that was not drawn keeps the very bits it had."""
+    """A client that was not drawn keeps its head exactly."""
     setup = ref.setup(PFLEGO(tau=2))
     _, store = play(setup, [0, 1], r=2)
     kept = ref.arrays(store[0])
@@ -244,7 +245,7 @@ def test_heads_lag_behind_only_by_their_own_visits():
 
 def test_adaptation_is_head_descent_at_the_current_body():
     setup = ref.setup(PFLEGO(beta=0.3))
-    theta, head = setup.task.shared_body(), setup.create(0)
+    theta, head = setup.task.shared_body(), ref.store(setup)[0]
     params = ref.arrays({**theta, **head})
     x, y = ref.examples(setup, 0)
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""PFLEGO beyond Algorithm 1: rates from theory, other solvers, steps that are undone, and convergence."""
+"""PFLEGO beyond Algorithm 1: rates from theory, other solvers, undone steps, and convergence."""
 
 import itertools
 import math
@@ -20,14 +20,14 @@ from coterie.streams import torch_seeded
 
 
 def features_of(setup, i):
-    """(head, features, data) of a client at the start."""
-    data, personal = setup.data(i, "train", 1), setup.create(i)
+    """Return (head, features, data) of a client before the first round."""
+    data, personal = setup.data(i, "train", 1), ref.store(setup)[i]
     features, _, _ = setup.task.body_vjp({**setup.task.shared_body(), **personal}, data.x)
     return pick(personal, setup.task.head), features, data
 
 
 def largest_eigenvalue(task, head, features, data) -> float:
-    """Of the Hessian of the head's loss, by PyTorch."""
+    """Return the largest eigenvalue of the Hessian of the head's loss, by PyTorch."""
     blocks = jacrev(grad(task.head_loss))(head, features, data)
     sizes = {name: value.numel() for name, value in head.items()}
     rows = [torch.cat([blocks[a][b].reshape(sizes[a], sizes[b]) for b in head], dim=1) for a in head]
@@ -45,7 +45,7 @@ def test_no_head_is_less_smooth_than_said_and_one_of_two_equal_classes_is_just_s
         if outputs == 2:
             assert largest_eigenvalue(setup.task, level, features, data) == pytest.approx(L, rel=1e-6)
         else:
-            level["head.bias"][2] = -60.0  # the third class is out of the question
+            level["head.bias"][2] = -60.0  # rules out the third class
             assert largest_eigenvalue(setup.task, level, features, data) == pytest.approx(L, rel=1e-6)
 
 
@@ -95,29 +95,33 @@ def test_an_automatic_beta_is_each_clients_own_one_over_L():
         head, features, data = features_of(auto, client)
         beta = 1 / float(head_smoothness(auto.task, head, features, data))
         shared = auto.task.shared_body()
-        _, mine = auto.method.local_update(auto.task, shared, auto.create(client), data, rnd)
+        mine = auto.method.local_update(auto.task, shared, ref.store(auto)[client], data, rnd)
         by_hand = PFLEGO(tau=4, beta=beta)
-        _, expected = by_hand.local_update(plain.task, shared, plain.create(client), data, rnd)
-        ref.assert_same(mine, ref.arrays(expected), 1e-12)
+        expected = by_hand.local_update(plain.task, shared, ref.store(plain)[client], data, rnd)
+        ref.assert_same(mine.personal, ref.arrays(expected.personal), 1e-12)
 
 
 def test_a_head_of_one_output_has_nothing_to_learn_and_stays_finite():
     setup = ref.setup(PFLEGO(beta="auto"))
     assert setup.federation.num_outputs(3, "local") == 1
     data = setup.data(3, "train", 1)
-    message, mine = setup.method.local_update(
-        setup.task, setup.task.shared_body(), setup.create(3), data, ref.announced(setup, 1)
+    _, numbers, mine = setup.method.local_update(
+        setup.task, setup.task.shared_body(), ref.store(setup)[3], data, ref.announced(setup, 1)
     )
-    ref.assert_same(mine, ref.arrays(setup.create(3)), 0)
-    assert float(message["undone"]) == 0
+    ref.assert_same(mine, ref.arrays(ref.store(setup)[3]), 0)
+    assert float(numbers["undone"]) == 0
 
 
 def test_an_automatic_beta_needs_a_linear_head():
     net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 5)))
     setup = ref.setup(PFLEGO(beta="auto"), model=Own(net=net, head_name="1"))
-    with pytest.raises(UserError, match="one linear layer only"):
+    with pytest.raises(UserError, match="needs a head that is a single linear layer"):
         setup.method.local_update(
-            setup.task, setup.task.shared_body(), setup.create(0), setup.data(0, "train", 1), ref.announced(setup, 1)
+            setup.task,
+            setup.task.shared_body(),
+            ref.store(setup)[0],
+            setup.data(0, "train", 1),
+            ref.announced(setup, 1),
         )
 
 
@@ -134,26 +138,25 @@ def test_other_solvers_are_those_of_torch(solver):
         optimizer.zero_grad()
         setup.task.head_loss(leaves, features, data).backward()
         optimizer.step()
-    _, mine = setup.method.local_update(
-        setup.task, setup.task.shared_body(), setup.create(0), data, ref.announced(setup, 1)
+    mine = setup.method.local_update(
+        setup.task, setup.task.shared_body(), ref.store(setup)[0], data, ref.announced(setup, 1)
     )
-    ref.assert_same(mine, ref.arrays({name: value.detach() for name, value in leaves.items()}), 1e-12)
+    ref.assert_same(mine.personal, ref.arrays({name: value.detach() for name, value in leaves.items()}), 1e-12)
 
 
 @pytest.mark.parametrize("solver", ["gd", "momentum", "adam"])
 def test_head_steps_that_raise_the_loss_are_undone(solver):
-    """What is left of such a round is its joint step."""
+    """Such a round then consists of its joint step."""
     wild, single = (ref.setup(PFLEGO(tau=tau, beta=5e3, solver=solver), numbers()) for tau in (9, 1))
     shared, data = wild.task.shared_body(), wild.data(1, "train", 1)
-    (message, mine), (expected, theirs) = (
-        setup.method.local_update(setup.task, shared, setup.create(1), data, ref.announced(setup, 2))
+    mine, expected = (
+        setup.method.local_update(setup.task, shared, ref.store(setup)[1], data, ref.announced(setup, 2))
         for setup in (wild, single)
     )
-    assert float(message["undone"]) == 1
-    assert float(expected["undone"]) == 0
-    ref.assert_same(mine, ref.arrays(theirs), 0)
-    for name in shared:
-        assert torch.equal(message[name], expected[name])
+    assert float(mine.numbers["undone"]) == 1
+    assert float(expected.numbers["undone"]) == 0
+    ref.assert_same(mine.personal, ref.arrays(expected.personal), 0)
+    ref.assert_same(mine.tensors, ref.arrays(expected.tensors), 0)
 
 
 @pytest.mark.parametrize(
@@ -168,18 +171,18 @@ def test_the_server_is_told_of_undone_steps_and_of_bounds(head_step, bound, time
         w * float(head_smoothness(setup.task, *features_of(setup, i))) for w, i in zip(weights, (0, 2), strict=True)
     )
     who = "clients with 100% of the cohort's examples"
-    words = f", the bound of convergence theory, for {who}; in the mean it is "
-    assert played.remarks == [
-        f"the head steps of {who} raised the loss and were undone; lower beta",
-        f"beta = 5000.0 is not below 2/L{words}{2 / L:.3g}",
-        f"rho = 1000.0 is not below {bound}{words}{times * 2 / L:.3g}",
-    ]
+    theory = f"for {who}; convergence theory needs that"
+    assert played.notes == {
+        "undone": f"the head steps of {who} raised the loss and were undone; lower method.beta",
+        "beta": f"method.beta = 5000.0 is not below 2/L {theory} (2/L is {2 / L:.3g} on average)",
+        "rho": f"method.rho = 1000.0 is not below {bound} {theory} ({bound} is {times * 2 / L:.3g} on average)",
+    }
 
 
 @pytest.mark.parametrize("server", ["sgd", "adam"])
 @pytest.mark.parametrize("head_step", ["algorithm1", "exact"])
 def test_a_rate_is_compared_with_each_clients_own_bound(head_step, server):
-    """The joint step on the head has the rate rho I/r, times alpha_i if it is exact, whatever the server does."""
+    """The joint step on the head has the rate rho I/r, times alpha_i if it is exact, for both servers."""
     plain = ref.setup(PFLEGO(tau=2), numbers())
     L = [float(head_smoothness(plain.task, *features_of(plain, i))) for i in range(3)]
     sizes = plain.federation.sizes()
@@ -189,14 +192,14 @@ def test_a_rate_is_compared_with_each_clients_own_bound(head_step, server):
         for times in (0.99, 1.01):
             options = {"tau": 2, "beta": times * 2 / L[client], "rho": times * bounds[client]}
             setup = ref.setup(PFLEGO(**options, server=server, head_step=head_step), numbers())
-            message, _ = setup.method.local_update(
+            reply = setup.method.local_update(
                 setup.task,
                 setup.task.shared_body(),
-                setup.create(client),
+                ref.store(setup)[client],
                 setup.data(client, "train", 1),
                 ref.announced(setup, 2),
             )
-            assert float(message["beta_steep"]) == float(message["rho_steep"]) == (times > 1)
+            assert float(reply.numbers["beta_steep"]) == float(reply.numbers["rho_steep"]) == (times > 1)
 
 
 @pytest.mark.parametrize(
@@ -204,15 +207,15 @@ def test_a_rate_is_compared_with_each_clients_own_bound(head_step, server):
 )
 def test_a_bound_of_plain_descent_is_not_applied_to_something_else(options):
     setup = ref.setup(PFLEGO(tau=2, rho=1e-9, **options), numbers())
-    message, _ = setup.method.local_update(
-        setup.task, setup.task.shared_body(), setup.create(0), setup.data(0, "train", 1), ref.announced(setup, 2)
+    reply = setup.method.local_update(
+        setup.task, setup.task.shared_body(), ref.store(setup)[0], setup.data(0, "train", 1), ref.announced(setup, 2)
     )
-    assert float(message["beta_steep"]) == float(message["rho_steep"]) == 0
+    assert float(reply.numbers["beta_steep"]) == float(reply.numbers["rho_steep"]) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_client_whose_features_are_all_zero_is_heard(dtype):
-    """Without a bias its loss does not change at all; the rate that is drawn from it is finite."""
+    """Without a bias its loss never changes. The rate that follows from the smoothness is finite."""
     setup = ref.setup(PFLEGO(tau=3, beta="auto"), model=LogReg())
     features, data = torch.zeros(6, 4, dtype=dtype), setup.data(0, "train", 1)
     data = data._replace(y=torch.zeros(6, dtype=torch.int64), mask=torch.ones(6, dtype=torch.bool))
@@ -224,11 +227,11 @@ def test_a_client_whose_features_are_all_zero_is_heard(dtype):
 
 def test_nothing_is_said_where_there_is_nothing_to_say():
     setup = ref.setup(PFLEGO(tau=3, beta=1e-3, rho=1e-3, server="sgd"), numbers())
-    assert ref.play(setup, setup.task.shared_body(), {}, ref.store(setup), [0], ref.announced(setup, 1)).remarks == []
-    message, _ = setup.method.local_update(
-        setup.task, setup.task.shared_body(), setup.create(0), setup.data(0, "train", 2), ref.announced(setup, 1, 2)
+    assert ref.play(setup, setup.task.shared_body(), {}, ref.store(setup), [0], ref.announced(setup, 1)).notes == {}
+    reply = setup.method.local_update(
+        setup.task, setup.task.shared_body(), ref.store(setup)[0], setup.data(0, "train", 2), ref.announced(setup, 1, 2)
     )
-    assert "smoothness" not in message  # every fiftieth round is enough
+    assert "smoothness" not in reply.numbers  # every fiftieth round is enough
 
 
 def test_the_rate_of_the_joint_step_falls():
@@ -238,7 +241,7 @@ def test_the_rate_of_the_joint_step_falls():
         shared = setup.task.shared_body()
         played = ref.play(setup, shared, {}, store := ref.store(setup), [0], ref.announced(setup, 1, index))
         rates[index] = [(played.shared[name] - shared[name]) for name in shared]
-        rates[index].append(store[0]["head.weight"] - setup.create(0)["head.weight"])
+        rates[index].append(store[0]["head.weight"] - ref.store(setup)[0]["head.weight"])
     for first, fifth in zip(rates[1], rates[5], strict=True):
         torch.testing.assert_close(first, fifth * (1 + 0.5 * 4), rtol=1e-10, atol=1e-14)
 
@@ -258,15 +261,16 @@ def test_the_loss_of_a_round_is_the_mean_over_its_clients(alpha):
     setup = ref.setup(PFLEGO(tau=1, alpha=alpha, server="sgd"))
     shared, rnd = setup.task.shared_body(), ref.announced(setup, 2)
     losses = [
-        ref.loss_and_gradient(ref.arrays({**shared, **setup.create(i)}), *ref.examples(setup, i))[0] for i in (0, 2)
+        ref.loss_and_gradient(ref.arrays({**shared, **ref.store(setup)[i]}), *ref.examples(setup, i))[0] for i in (0, 2)
     ]
     played = ref.play(setup, shared, {}, ref.store(setup), [0, 2], rnd)
     assert played.loss == pytest.approx((5 * losses[0] + 8 * losses[1]) / 13, rel=1e-12)
 
 
 def test_corollary_3_1_the_gradient_falls_as_one_over_the_root_of_T():
-    """With rho = sqrt(r/I) / (L sqrt(T)), the mean over rounds of the squared gradient of objective (1) is below the
-    right side of (21), and over a decade of T it falls at least as fast: on a smooth problem, over several seeds.
+    """With rho = sqrt(r/I) / (L sqrt(T)), the mean over rounds of the squared gradient is below the bound (21).
+
+    On a smooth problem with several seeds, it falls at least as fast over a decade of T.
     """
     num_clients, r, L = 4, 2, 2.0
     means: dict[int, list[float]] = {T: [] for T in (20, 60, 200)}
@@ -280,7 +284,7 @@ def test_corollary_3_1_the_gradient_falls_as_one_over_the_root_of_T():
             squares, G, at_first = [], 0.0, objective(setup, shared, store)
             for index in range(1, T + 1):
                 gradients = body_gradients(setup, shared, store)
-                squares.append(float((gradients.mean(0) ** 2).sum()))  # the clients are of one size
+                squares.append(float((gradients.mean(0) ** 2).sum()))  # all clients have the same size
                 G = max(G, float(gradients.norm(dim=1).max()))
                 if index % 20 == 1:
                     assert steepest(setup, shared, store) < L
@@ -295,7 +299,7 @@ def test_corollary_3_1_the_gradient_falls_as_one_over_the_root_of_T():
 
 
 def smooth_problem(seed) -> tuple[Federation, torch.nn.Module]:
-    """Squared errors of a tanh network on targets that four clients have in common but for their scale."""
+    """Return squared errors of a tanh network, on targets that differ between four clients in scale only."""
     rng = np.random.default_rng(seed)
     w, clients = rng.normal(size=3), {}
     for i in range(4):
@@ -308,7 +312,7 @@ def smooth_problem(seed) -> tuple[Federation, torch.nn.Module]:
 
 
 def objective(setup, shared, store) -> float:
-    """(1), where all clients are of one size."""
+    """Return objective (1) for clients of equal size."""
     return float(np.mean([float(setup.task.loss({**shared, **store[i]}, data)[0]) for i, data in everyone(setup)]))
 
 
@@ -317,7 +321,7 @@ def everyone(setup):
 
 
 def body_gradients(setup, shared, store) -> torch.Tensor:
-    """Of each client's loss over the body, as rows."""
+    """Return the gradient of each client's loss over the body, as rows."""
     each = [
         grad(lambda theta, i=i, data=data: setup.task.loss({**theta, **store[i]}, data)[0])(shared)
         for i, data in everyone(setup)
@@ -326,7 +330,7 @@ def body_gradients(setup, shared, store) -> torch.Tensor:
 
 
 def steepest(setup, shared, store) -> float:
-    """The largest eigenvalue of the Hessian of objective (1) over the body."""
+    """Return the largest eigenvalue of the Hessian of objective (1) over the body."""
     clients = [(store[i], data) for i, data in everyone(setup)]
 
     def loss(flat: torch.Tensor) -> torch.Tensor:
@@ -342,6 +346,9 @@ def test_logistic_regression_is_all_head():
     setup = ref.setup(PFLEGO(tau=3, beta="auto"), model=LogReg())
     assert setup.task.shared_body() == {}
     head, features, data = features_of(setup, 0)
-    message, mine = setup.method.local_update(setup.task, {}, setup.create(0), data, ref.announced(setup, 1))
-    assert message.keys() == {"loss", "undone", "smoothness", "beta_steep", "rho_steep"}
+    tensors, numbers, mine = setup.method.local_update(
+        setup.task, {}, ref.store(setup)[0], data, ref.announced(setup, 1)
+    )
+    assert tensors == {}
+    assert numbers.keys() == {"loss", "undone", "smoothness", "beta_steep", "rho_steep"}
     assert setup.task.head_loss(mine, features, data) < setup.task.head_loss(head, features, data)

@@ -1,4 +1,4 @@
-"""What the paper proves of Scafflix, held against the method as it runs."""
+"""The theorems of the Scafflix paper, compared with the method as it runs."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,7 +8,6 @@ import pytest
 
 import laboratory as lab
 import reference as ref
-from coterie.clients.setup import Setup
 from coterie.methods import FLIX, GD, Scafflix
 
 NEWTON = {"optimum_solver": "newton", "optimum_tolerance": 1e-13}
@@ -22,7 +21,7 @@ def linear(tree, label=""):
 
 
 class Mixed:
-    """(FLIX) over the paper's own f_i, one weight vector each."""
+    """Solve (FLIX) for the f_i of the paper, with one weight vector each."""
 
     def __init__(self, problems: list[lab.Logistic], alpha: list[float]) -> None:
         self.problems, self.alpha = problems, alpha
@@ -45,7 +44,7 @@ class Mixed:
 
 
 def test_two_outputs_are_one_weight_vector_with_twice_mu():
-    """Outputs ∓v/2 and 2 mu: the same f_i, half the step sizes, so the same path, by theory's gamma and p too."""
+    """Outputs ∓v/2 with 2 mu have equal f_i and half the step sizes, so the path is equal, also for gamma and p."""
     alpha = [0.9, 0.1, 0.4]
     given = {f"c{i}": each for i, each in enumerate(alpha)}
     setup, f = lab.logistic(Scafflix(alpha=given, gamma="1/L", p="optimal", mu=0.2, **NEWTON), 0.1)
@@ -59,7 +58,7 @@ def test_two_outputs_are_one_weight_vector_with_twice_mu():
     np.testing.assert_allclose(lab.one_vector(shared), expected.x, rtol=0, atol=1e-11)
     np.testing.assert_allclose(shared["1.weight"].sum(0), 0, rtol=0, atol=1e-13)
     for i in range(3):
-        np.testing.assert_allclose(lab.one_vector(store[i], "h.") / 2, expected.h[i], rtol=0, atol=1e-11)
+        np.testing.assert_allclose(lab.one_vector(store[i], "h") / 2, expected.h[i], rtol=0, atol=1e-11)
         model = setup.method.personal_params(setup.task, shared, store[i])
         data = setup.data(i, "train", 0)
         value = float(setup.task.loss(model, data)[0]) + 0.1 * sum(float((w**2).sum()) for w in model.values())
@@ -68,7 +67,7 @@ def test_two_outputs_are_one_weight_vector_with_twice_mu():
 
 
 def test_it_converges_to_the_limits_of_the_numbers():
-    """The objective to 1e-14, x to x*, each h_i to ∇f_i(x̃_i*)."""
+    """The objective converges to 1e-14, x to x*, and each h_i to ∇f_i(x̃_i*)."""
     alpha = [0.9, 0.1, 0.4]
     given = {f"c{i}": each for i, each in enumerate(alpha)}
     setup, f = lab.logistic(Scafflix(alpha=given, gamma="1/L", p="optimal", mu=0.2, **NEWTON), 0.1)
@@ -77,12 +76,12 @@ def test_it_converges_to_the_limits_of_the_numbers():
     assert abs(mixed.gap(shared)) < 1e-14
     np.testing.assert_allclose(lab.one_vector(shared), mixed.best, rtol=0, atol=1e-7)
     for i, model in enumerate(mixed.models(mixed.best)):
-        np.testing.assert_allclose(lab.one_vector(store[i], "h.") / 2, f[i].gradient(model), rtol=0, atol=1e-7)
+        np.testing.assert_allclose(lab.one_vector(store[i], "h") / 2, f[i].gradient(model), rtol=0, atol=1e-7)
         assert np.abs(f[i].gradient(model)).max() > 1e-2
 
 
 def test_double_acceleration():
-    """Fewer rounds the more personal, and fewer than gradient descent for every alpha (Figure 1)."""
+    """More personal models need fewer rounds, and every alpha needs fewer than gradient descent (Figure 1)."""
     needed: dict[type, list[int]] = {FLIX: [], Scafflix: []}
     for method, coin in ((FLIX, {}), (Scafflix, {"p": "optimal"})):
         for alpha in (1.0, 0.3, 0.1):
@@ -96,23 +95,23 @@ def test_double_acceleration():
 
 
 def test_an_inexact_optimum_costs_accuracy_of_the_models_not_convergence():
-    """With x_i* replaced by any point, it is (FLIX) with that point that is solved."""
+    """If any point replaces x_i*, then (FLIX) is solved for that point."""
     method = Scafflix(alpha=0.5, gamma="1/L", p=0.3, mu=0.2, optimum_rate="1/L", optimum_epochs=3)
     setup, f = lab.logistic(method, 0.1)
     mixed = Mixed(f, [0.5] * 3)
     *_, (_, shared, store) = lab.play(setup, 120)
-    own = [lab.one_vector(store[i], "optimum.") for i in range(3)]
+    own = [lab.one_vector(store[i], "optimum") for i in range(3)]
     assert all(np.abs(each - best).max() > 0.05 for each, best in zip(own, mixed.own, strict=True))
     v = lab.one_vector(shared)
     g = [each.gradient(0.5 * v + 0.5 * point) for each, point in zip(f, own, strict=True)]
     np.testing.assert_allclose(sum(g), 0, rtol=0, atol=1e-6)
 
 
-# -- Theorem 4, whose t counts iterations: our local steps
+# -- Theorem 4, whose t counts iterations, which are local steps here
 
 
-def at_iterations(setup: Setup, wanted: Iterable[int]):
-    """Yields everyone's (x̃_i, h_i) after so many steps in all, wherever in a round that is."""
+def at_iterations(setup: ref.Game, wanted: Iterable[int]):
+    """Yield (x̃_i, h_i) of all clients after these numbers of steps in total, also within a round."""
     wanted, everyone, done = sorted(wanted), range(len(setup.federation.ids)), 0
     shared, store = setup.method.init_shared(setup.task), ref.store(setup)
     for index in range(1, 10**6):
@@ -123,9 +122,9 @@ def at_iterations(setup: Setup, wanted: Iterable[int]):
                 model = setup.method.personal_params(setup.task, shared, store[i])
                 if wanted[0] > done:
                     part, data = rnd.announce(steps=wanted[0] - done), setup.data(i, "train", index)
-                    model = setup.method.local_update(setup.task, shared, store[i], data, part)[1]
+                    model = setup.method.local_update(setup.task, shared, store[i], data, part).personal
                 models.append(linear(model))
-            yield [(model, linear(store[i], "h.")) for i, model in zip(everyone, models, strict=True)]
+            yield [(model, linear(store[i], "h")) for i, model in zip(everyone, models, strict=True)]
             wanted = wanted[1:]
         if not wanted:
             return
@@ -133,8 +132,13 @@ def at_iterations(setup: Setup, wanted: Iterable[int]):
         done += rnd.steps
 
 
+def seeded(setup: ref.Game, seed: int) -> ref.Game:
+    """Return the game with another seed."""
+    return ref.Game(replace(setup.load, work=replace(setup.load.work, seed=seed)))
+
+
 def lyapunov(states, models, gradients, gamma, p) -> float:
-    """(3)"""
+    """Return Ψ of equation 3."""
     apart = [np.sum((x - best) ** 2) / g for (x, _), best, g in zip(states, models, gamma, strict=True)]
     untold = [g * np.sum((h - slope) ** 2) for (_, h), slope, g in zip(states, gradients, gamma, strict=True)]
     return min(gamma) * (np.mean(apart) + np.mean(untold) / p**2)
@@ -142,7 +146,7 @@ def lyapunov(states, models, gradients, gamma, p) -> float:
 
 @pytest.mark.parametrize("batch_size", [0, 1])
 def test_theorem_4(batch_size):
-    """The mean of Ψ^t over seeds is below (1 - ζ)^t Ψ^0, plus the noise of minibatches where there are some."""
+    """The mean of Ψ^t over seeds is below (1 - ζ)^t Ψ^0, plus the noise of minibatches if there are any."""
     alpha = [0.9, 0.3, 0.5]
     given = {str(i): each for i, each in enumerate(alpha)}
     method = Scafflix(alpha=given, gamma="1/L", p="optimal", mu=0.4, **NEWTON)
@@ -151,7 +155,7 @@ def test_theorem_4(batch_size):
     best = lab.flix_solution(f, alpha)
     models = [a * best + (1 - a) * x for a, x in zip(alpha, own, strict=True)]
     gradients, noise = [q.gradient(model) for q, model in zip(f, models, strict=True)], 0.0
-    if batch_size:  # as the paper has it for one example at a time: A_i = 2 max_j L_ij, C_i from the examples
+    if batch_size:  # as in the paper for batches of one example: A_i = 2 max_j L_ij, C_i from the examples
         A, C = [], []
         for i, model in enumerate(models):
             x, y = ref.examples(setup, i)
@@ -168,10 +172,7 @@ def test_theorem_4(batch_size):
     wanted = (0, 4, 12, 30, 60)
     psi = np.array(
         [
-            [
-                lyapunov(states, models, gradients, gamma, p)
-                for states in at_iterations(replace(setup, seed=seed), wanted)
-            ]
+            [lyapunov(states, models, gradients, gamma, p) for states in at_iterations(seeded(setup, seed), wanted)]
             for seed in range(12)
         ]
     )
@@ -187,7 +188,7 @@ def test_theorem_4(batch_size):
 
 
 def rounds_to(method, kappa: float) -> int:
-    """Until x is a tenth as far from x* as at first."""
+    """Return the number of rounds until the distance to x* is a tenth of the initial distance."""
     setup, f = lab.ill_conditioned(method, kappa)
     best = lab.flix_solution(f, [1.0, 1.0])
     start = np.linalg.norm(linear(setup.task.initial) - best)
@@ -196,7 +197,7 @@ def rounds_to(method, kappa: float) -> int:
 
 
 def test_rounds_grow_like_the_square_root_of_the_condition_number():
-    """With p = 1/sqrt(kappa); those of gradient descent grow like the condition number itself."""
+    """This is for p = 1/sqrt(kappa). Rounds of gradient descent grow like the condition number itself."""
     kappas = [10, 100, 1000]
     ours = [rounds_to(Scafflix(alpha=1.0, gamma="1/L", p=kappa**-0.5), kappa) for kappa in kappas]
     theirs = [rounds_to(GD(gamma="1/L"), kappa) for kappa in kappas]

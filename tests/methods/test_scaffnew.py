@@ -5,12 +5,13 @@ import pytest
 
 import laboratory as lab
 import reference as ref
+from coterie.core.tree import shift
 from coterie.errors import UserError
 from coterie.methods import GD, Scaffnew
 
 
 def test_rounds_by_hand():
-    """Of everyone, of some, of others: everyone's control variate is its own, kept for good."""
+    """All clients take part, then some, then others. Each keeps its own control variate."""
     setup = ref.setup(Scaffnew(gamma=0.2, p=0.4, mu=0.1))
     cohorts = [[0, 1, 2, 3], [0, 2], [1, 2, 3], [3]]
     rounds = [(ref.announced(setup, 4, index).steps, cohort) for index, cohort in enumerate(cohorts, 1)]
@@ -20,8 +21,8 @@ def test_rounds_by_hand():
     *_, (_, shared, store) = lab.play(setup, 4, lambda index: cohorts[index - 1])
     np.testing.assert_allclose(lab.vector(shared), expected.x, rtol=0, atol=1e-13)
     for i in range(4):
-        np.testing.assert_allclose(lab.vector(store[i], "h."), expected.h[i], rtol=0, atol=1e-13)
-        assert store[i].keys() == setup.create(i).keys()  # nothing else is kept
+        np.testing.assert_allclose(lab.vector(store[i], "h"), expected.h[i], rtol=0, atol=1e-13)
+        assert store[i].keys() == ref.store(setup)[i].keys()  # it keeps nothing else
 
 
 def test_with_p_one_it_is_gd():
@@ -36,10 +37,10 @@ def test_right_after_its_steps_a_client_is_where_they_led():
     setup = ref.setup(Scaffnew(gamma=0.2, p=0.4))
     shared, f = setup.task.shared_model(), lab.net_gradients(setup)[0]
     rnd, x = ref.announced(setup, 4), lab.vector(shared)
-    message, mine = setup.method.local_update(setup.task, shared, setup.create(0), setup.data(0, "train", 1), rnd)
+    reply = setup.method.local_update(setup.task, shared, ref.store(setup)[0], setup.data(0, "train", 1), rnd)
     for _ in range(rnd.steps):
         x = x - 0.2 * f(x)
-    seen = setup.method.personal_params(setup.task, setup.method.local_shared(shared, message), mine)
+    seen = setup.method.personal_params(setup.task, shift(shared, reply.tensors), reply.personal)
     np.testing.assert_allclose(lab.vector(seen), x, rtol=0, atol=1e-14)
 
 
@@ -49,7 +50,7 @@ def test_it_converges_and_so_do_the_control_variates():
     *_, (_, shared, store) = lab.play(setup, 100)
     np.testing.assert_allclose(lab.vector(shared, names=lab.LINEAR), best, rtol=0, atol=1e-4)
     for i in range(3):
-        h = lab.vector(store[i], "h.", lab.LINEAR)
+        h = lab.vector(store[i], "h", lab.LINEAR)
         np.testing.assert_allclose(h, f[i].gradient(best), rtol=0, atol=1e-3)
         assert np.abs(h).max() > 0.01
 

@@ -51,7 +51,7 @@ def test_what_is_too_much_is_sampled_and_put_together() -> None:
     assert drawn.clients == ["c0", "c3", "c6"]
     assert drawn.classes == ["0 to 2", "3 to 5", "6"]
     assert drawn.counts.tolist() == [[1, 0, 0], [0, 4, 0], [0, 0, 7]]
-    assert drawn.caption == "3 classes to a column, every 3rd of 7 clients, ordered by main class"
+    assert drawn.caption == "3 classes per column, every 3rd of 7 clients, ordered by main class"
 
 
 @pytest.mark.parametrize(

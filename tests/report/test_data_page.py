@@ -73,7 +73,7 @@ def test_sizes_and_numbers_of_classes_are_those_of_the_clients(usual: Parsed) ->
     assert [name for name, number in zip(new["x"], new["y"], strict=True) if number] == ["8"]
     assert usual.trace("variety", "existing")["y"] == [3]
     assert ["train examples", "1", "12.5", "32"] in usual.rows
-    assert "dealt by classes · 3 clients and 1 new user · seed 5" in usual.text
+    assert "partition classes · 3 clients and 1 new user · seed 5" in usual.text
 
 
 def test_the_recipe_makes_the_same_clients(usual: Parsed) -> None:
@@ -113,8 +113,8 @@ def test_many_classes_are_put_together() -> None:
     assert trace["x"][:2] == ["0 to 2", "3 to 5"]
     assert np.array(trace["z"]).sum(axis=1).tolist() == [650, 650]
     assert parsed.trace("totals", "test")["y"][232:235] == [3, 1, 0]
-    assert "3 classes to a bar" in parsed.text
-    assert "3 classes to a column, all 2 clients" in parsed.text
+    assert "Each bar stands for 3 classes" in parsed.text
+    assert "3 classes per column, all 2 clients" in parsed.text
 
 
 def test_targets_have_a_spread_instead_of_a_map() -> None:
@@ -144,7 +144,7 @@ def test_names_from_users_are_text_and_never_markup() -> None:
     (trace,) = parsed.figures["held"]["data"]
     assert "<" not in "".join(trace["x"] + trace["y"])
     problem = Parsed(data_page(recipe, data, None, evil))
-    assert f"Not dealt to clients: {evil}" in problem.text
+    assert f"The examples could not be distributed to clients: {evil}" in problem.text
 
 
 def test_long_names_are_cut_unless_they_become_equal() -> None:

@@ -44,7 +44,7 @@ def test_fetch_says_where_the_files_are(monkeypatch, tmp_path: Path, capsys) -> 
 
 def test_fetch_of_embedded_data_has_nothing_to_do(monkeypatch, capsys) -> None:
     assert coterie(monkeypatch, "data", "fetch", "digits") == 0
-    assert capsys.readouterr().out == "digits: nothing to fetch\n"
+    assert capsys.readouterr().out == "digits: nothing to download\n"
 
 
 def test_what_cannot_be_had_ends_with_code_2(monkeypatch, tmp_path: Path, capsys) -> None:
@@ -73,7 +73,7 @@ def test_show_says_why_a_partition_does_not_fit(monkeypatch, tmp_path: Path, cap
     assert coterie(monkeypatch, "data", "show", "libsvm", *options) == 0
     printed = capsys.readouterr().out
     assert ["18", "6", "1", "3", "-"] in words(printed)
-    assert "Not dealt to clients: partition.clients = 50" in printed
+    assert "could not be distributed to clients: partition.clients = 50" in printed
     assert coterie(monkeypatch, "data", "show", "libsvm", *options, "--set", "partition.clients=4") == 0
     assert ["4", "clients,", "0", "new", "users", "min", "median", "max"] in words(capsys.readouterr().out)
 
@@ -84,7 +84,7 @@ def test_many_classes_are_cut_short(capsys) -> None:
     Console(width=100).print(described(data))
     printed = words(capsys.readouterr().out)
     assert ["90", "45", "2", "45", "2"] in printed
-    assert ["...", "15", "more", "2", "to", "2", "1", "to", "1", "least", "to", "most,", "of", "all"] in printed
+    assert ["...", "15", "more", "2", "to", "2", "1", "to", "1", "range", "over", "all"] in printed
 
 
 def printed(federation: Federation, width: int = 100, terminal: bool = False) -> str:
@@ -131,7 +131,7 @@ def test_shades_are_quarters_of_the_square_root() -> None:
 
 def test_what_does_not_fit_is_sampled_and_said() -> None:
     text = printed(holding(np.tile(np.eye(200, dtype=int), (4, 1))), 60)
-    assert "4 classes to a column, every 16th of 800 clients, ordered by main class" in " ".join(text.split())
+    assert "4 classes per column, every 16th of 800 clients, ordered by main class" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 60
     assert len([line for line in text.splitlines() if line.startswith("c") and "█" in line]) == 50
     assert "0 to 3" in text
@@ -208,4 +208,4 @@ def test_a_page_without_clients_says_why(monkeypatch, tmp_path: Path, capsys) ->
     assert coterie(monkeypatch, "data", "show", "digits", "--set", "partition.clients=1", "--out", str(page)) == 0
     parsed = Parsed(page.read_text(encoding="utf-8"))
     assert list(parsed.figures) == ["totals"]
-    assert "Not dealt to clients: 1 existing clients with 2 classes each cannot cover 10" in parsed.text
+    assert "could not be distributed to clients: 1 existing clients with 2 classes each cannot cover 10" in parsed.text

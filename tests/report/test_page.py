@@ -34,8 +34,8 @@ def test_statistics_are_in_the_rows_of_their_protocols(usual: Parsed) -> None:
 def test_headline_figures(usual: Parsed) -> None:
     words = [card.split() for card in usual.cards]
     assert [" ".join(card[: card.index("±")]) for card in words] == [
-        "Existing clients as is 85.0",
-        "Existing clients adapted 90.0",
+        "Existing users as is 85.0",
+        "Existing users adapted 90.0",
         "New users before adaptation 50.0",
         "New users after adaptation 80.0",
     ]
@@ -61,8 +61,8 @@ def test_curves_are_those_of_the_history(usual: Parsed) -> None:
     assert usual.trace("accuracy", AS_IS.title)["x"] == [1, 2]
     assert usual.trace("accuracy", AS_IS.title)["y"] == pytest.approx([0.65, 0.85])
     assert usual.trace("accuracy", AFTER.title)["y"] == pytest.approx([0.6, 0.8])
-    assert usual.trace("loss", "cohort of the round")["y"] == [0.9, 0.5]
-    assert usual.trace("loss", "all clients, objective (1)")["y"] == [0.8, 0.4]
+    assert usual.trace("loss", "the round's cohort")["y"] == [0.9, 0.5]
+    assert usual.trace("loss", "all existing users")["y"] == [0.8, 0.4]
 
 
 def test_each_client_is_a_dot_that_tells_about_it(usual: Parsed) -> None:

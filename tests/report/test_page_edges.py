@@ -28,7 +28,7 @@ def test_no_rounds() -> None:
     nobody = replace(existing(), participants=Statistics())
     parsed = Parsed(page("r", RECIPE, summary(rounds=0, existing=nobody, cost=Cost()), [], CLIENTS))
     assert list(parsed.figures) == ["clients"]
-    assert parsed.text.count("Nothing was measured.") == 2
+    assert parsed.text.count("There is nothing to show.") == 2
     assert set(parsed.row("participants").values()) == {DASH}
     assert list(parsed.row("download").values()) == ["0 B", DASH, DASH]
 
@@ -48,8 +48,8 @@ def test_clients_without_test_examples_and_rounds_without_loss() -> None:
     history = [replace(HISTORY[0], train_loss=None), replace(HISTORY[1], train_loss=nan)]
     parsed = Parsed(page("r", RECIPE, summary(train_loss=nan), history, [client("a", accuracy=nan, adapted=nan)]))
     assert "clients" not in parsed.figures
-    assert "Not shown: 1 without test examples." in parsed.text
-    assert [trace["name"] for trace in parsed.figures["loss"]["data"]] == ["all clients, objective (1)"]
+    assert "Not shown: 1 client without test examples." in parsed.text
+    assert [trace["name"] for trace in parsed.figures["loss"]["data"]] == ["all existing users"]
 
 
 def test_nothing_at_all() -> None:

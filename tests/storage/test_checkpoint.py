@@ -185,7 +185,7 @@ def test_where_all_are_damaged_each_is_reported_and_nothing_is_started_over(
     save(tmp_path, 5, 10)
     for path in tmp_path.glob("round-*"):
         flip(path / "shared.safetensors", -1)
-    with pytest.raises(UserError, match=r"no checkpoint in .* is whole"):
+    with pytest.raises(UserError, match=r"all checkpoints in .* are damaged"):
         load(tmp_path, FACTS)
     assert [message.split(" is damaged")[0][-12:] for message in warnings(caplog)] == ["round-000010", "round-000005"]
 

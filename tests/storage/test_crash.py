@@ -214,7 +214,7 @@ def test_where_both_need_a_damaged_segment_nothing_is_started_over(tmp_path: Pat
     _, personal = load(tmp_path, states)
     save(tmp_path, 4, personal)
     flip(newest_segment(tmp_path, 4), -1)
-    with pytest.raises(UserError, match="is whole"):
+    with pytest.raises(UserError, match="are damaged"):
         load(tmp_path, states)
 
 

@@ -1,4 +1,4 @@
-"""The commands."""
+"""The command line: `coterie run`, `coterie sweep` and the other commands."""
 
 from coterie.cli.app import app, main
 

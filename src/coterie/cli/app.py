@@ -1,4 +1,4 @@
-"""All commands together, and the entry point."""
+"""All commands, and the entry point of `coterie`."""
 
 import logging
 import sys
@@ -19,7 +19,10 @@ from coterie.cli.sweep import sweep
 from coterie.errors import DivergedError, UserError
 
 app = typer.Typer(
-    help="Personalized federated learning.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    help="Train and compare methods of personalized federated learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 app.command()(run)
 app.command("methods")(listings.list_methods)
@@ -30,7 +33,7 @@ app.command("recipes")(listings.list_recipes)
 app.command()(reproduce)
 app.command()(sweep)
 app.command()(bench)
-data_app = typer.Typer(help="Fetch and look at data sets.", no_args_is_help=True)
+data_app = typer.Typer(help="Download and inspect data sets.", no_args_is_help=True)
 data_app.command("fetch")(data.fetch_data)
 data_app.command("show")(data.show_data)
 app.add_typer(data_app, name="data")
@@ -44,7 +47,7 @@ def coterie(version: Annotated[bool, typer.Option("--version", help="Print the v
 
 
 def main() -> None:
-    """Entry point: a mistake of the user's is told in a line or two, with exit code 2."""
+    """Run the command line. Errors that the user can fix are printed in a line or two and exit with code 2."""
     logger.setLevel(logging.INFO)
     logger.addHandler(RichHandler(console=screen, show_time=False, show_path=False, show_level=False))
     try:

@@ -15,7 +15,7 @@ def bench(
     repeats: Annotated[int, typer.Option(min=1, help="Repetitions of each variant; the medians are reported.")] = 5,
     out: Annotated[Path, typer.Option(help="Folder for the results, one LETTER.json per benchmark.")] = Path("bench"),
 ) -> None:
-    """Measure speed and memory as ratios within one run, next to their targets."""
+    """Measure speed and memory, and compare the ratios with their targets."""
     _add_checkout()
     from benchmarks.suite import choose, measure
 

@@ -1,4 +1,4 @@
-"""What several commands share: their arguments, where they write, and Ctrl-C."""
+"""Parts that several commands share: arguments, output and the handling of Ctrl-C."""
 
 import logging
 import signal
@@ -10,21 +10,25 @@ from rich.console import Console
 screen = Console(stderr=True)
 logger = logging.getLogger("coterie")
 
-RecipeArgument = Annotated[str, typer.Argument(help="A TOML file, or a name from `coterie recipes`.")]
+RecipeArgument = Annotated[str, typer.Argument(help="Path of a TOML file, or a name from `coterie recipes`.")]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; KEY= leaves it out, as if not given."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting of the recipe, such as method.tau=5. Repeat it for more. KEY= restores the default.",
+    ),
 ]
 
 
 def on_interrupt() -> list[int]:
-    """The first Ctrl-C lets the round end and is remembered here; the second stops at once."""
+    """Catch Ctrl-C. The first one is added to the list that is returned; the second one stops the program at once."""
     received: list[int] = []
 
     def remember(number: int, _: Any) -> None:
         received.append(number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        screen.print("\nStopping after this round; Ctrl-C again to stop at once.", highlight=False)
+        screen.print("\nStopping after this round. Press Ctrl-C again to stop at once.", highlight=False)
 
     signal.signal(signal.SIGINT, remember)
     return received

@@ -1,4 +1,4 @@
-"""coterie data fetch | show."""
+"""The commands `coterie data fetch` and `coterie data show`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,26 +9,24 @@ from rich.console import Console
 from coterie.cli.common import Changes
 from coterie.errors import UserError
 
-DataArgument = Annotated[str, typer.Argument(metavar="NAME", help="A name from `coterie datasets`.")]
+DataArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a data set, from `coterie datasets`.")]
 
 
 def fetch_data(name: DataArgument, changes: Changes = None) -> None:
-    """Download a data set, unless its files are at hand, and say where they are."""
+    """Download a data set if its files are not on disk yet, and print their paths."""
     from coterie import recipe as recipes
 
     files = recipes.read({"data": {"name": name}}, changes or []).dataset().files()
-    for line in map(str, files) if files else [f"{name}: nothing to fetch"]:
+    for line in map(str, files) if files else [f"{name}: nothing to download"]:
         Console().print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def show_data(
     name: DataArgument,
     changes: Changes = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The same as an HTML page; none unless given.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an HTML page to this file.")] = None,
 ) -> None:
-    """Count a data set's examples, classes and groups, and those of each client once it is dealt."""
+    """Show the classes and sizes of a data set, and how its examples are distributed to clients."""
     from coterie import recipe as recipes
     from coterie.report import census
     from coterie.report.data_page import data_page
@@ -43,7 +41,7 @@ def show_data(
         Console().print(dealt(federation))
     except UserError as error:
         problem = str(error)
-        Console().print(f"Not dealt to clients: {problem}", highlight=False, markup=False)
+        Console().print(f"The examples could not be distributed to clients: {problem}", highlight=False, markup=False)
     if out is not None:
         tree = settings.as_dict()
         dealing = {"data": tree["data"], "partition": tree["partition"], "run": {"seed": settings.run.seed}}

@@ -1,4 +1,4 @@
-"""coterie methods | datasets | partitions | models | recipes: what there is."""
+"""The commands that list what is available: `coterie methods`, `datasets`, `partitions`, `models` and `recipes`."""
 
 import dataclasses
 import json
@@ -10,32 +10,32 @@ from rich.markup import escape
 from rich.table import Table
 
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="One of them, to read what each of its settings is; all unless given.")
+    str, typer.Argument(metavar="NAME", help="Explain every setting of this one. Without a name, list all.")
 ]
 
 
 def list_methods(name: NameArgument = "") -> None:
-    """The methods there are, with their settings."""
+    """List the methods and their settings."""
     _listing("method", name)
 
 
 def list_datasets(name: NameArgument = "") -> None:
-    """The data sets there are."""
+    """List the data sets and their settings."""
     _listing("data", name)
 
 
 def list_partitions(name: NameArgument = "") -> None:
-    """The ways to deal a data set to clients."""
+    """List the partitions, which distribute the examples of a data set to clients."""
     _listing("partition", name)
 
 
 def list_models(name: NameArgument = "") -> None:
-    """The networks there are."""
+    """List the models and their settings."""
     _listing("model", name)
 
 
 def list_recipes() -> None:
-    """The recipes that come with Coterie."""
+    """List the recipes that come with Coterie."""
     from coterie.recipe import available
 
     table = Table("name", "what it runs")
@@ -45,7 +45,7 @@ def list_recipes() -> None:
 
 
 def list_experiments() -> None:
-    """What `coterie reproduce` can run."""
+    """List the experiments of `coterie reproduce`."""
     from coterie import registry
 
     table = Table("name", "what it measures")
@@ -82,7 +82,7 @@ def _title(component: Any) -> str:
 
 
 def _description(component: Any, name: str) -> str:
-    """A setting's docstring, which pydantic knows of the class that declares it and not of those below."""
+    """Return the docstring of a setting from the class that declares it. Pydantic does not pass it on to subclasses."""
     known = (vars(base).get("__pydantic_fields__", {}).get(name) for base in component.__mro__)
     return next((field.description for field in known if field is not None and field.description), "")
 

@@ -1,4 +1,4 @@
-"""coterie reproduce."""
+"""The command `coterie reproduce`."""
 
 from functools import partial
 from pathlib import Path
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment; without one, all are listed.")] = "",
-    data: Annotated[str, typer.Option(help="Some of its data sets, separated by commas; all unless given.")] = "",
-    degree: Annotated[str, typer.Option(help="Some of its degrees of personalization.")] = "",
-    methods: Annotated[str, typer.Option(help="Some of its methods.")] = "",
-    scale: Annotated[str, typer.Option(help="full is the paper's; small is minutes.")] = "small",
-    seeds: Annotated[int, typer.Option(min=1, help="So many runs of each cell.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="For the runs; runs/reproduce/NAME-SCALE unless given.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of an experiment. Without a name, list all.")] = "",
+    data: Annotated[str, typer.Option(help="Only these data sets, separated by commas (default: all).")] = "",
+    degree: Annotated[str, typer.Option(help="Only these degrees of personalization (default: all).")] = "",
+    methods: Annotated[str, typer.Option(help="Only these methods (default: all).")] = "",
+    scale: Annotated[str, typer.Option(help="full is the size of the paper; small takes minutes.")] = "small",
+    seeds: Annotated[int, typer.Option(min=1, help="Number of runs per cell, each with its own seed.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs (default: runs/reproduce/NAME-SCALE).")] = None,
     changes: Changes = None,
-    only_table: Annotated[bool, typer.Option("--only-table", help="Run nothing.")] = False,
+    only_table: Annotated[
+        bool, typer.Option("--only-table", help="Run nothing: show what is measured already.")
+    ] = False,
 ) -> None:
-    """Run what is missing of a paper's table or figure; published and measured side by side."""
+    """Run what is still missing of a table or figure of a paper, and compare published with measured results."""
     from coterie import registry
     from coterie.lab.papers.campaign import Campaign
     from coterie.lab.papers.laboratory import Laboratory
@@ -49,7 +51,7 @@ def reproduce(
         try:
             run()
         except KeyboardInterrupt:
-            screen.print("Stopped. Run the same command again to go on.", highlight=False)
+            screen.print("Stopped. Run the same command again to continue.", highlight=False)
             raise typer.Exit(130) from None
     for table in report():
         Console().print(table.printed(), highlight=False)
@@ -66,7 +68,7 @@ def _run_missing(campaign: "Campaign") -> None:
     if not missing:
         return
     interrupted = on_interrupt()
-    with screen.status(f"timing a round of each of {things(len(missing), 'cell')}"):
+    with screen.status(f"timing one round of {things(len(missing), 'cell')}"):
         estimates = list(campaign.estimates(missing, lambda: bool(interrupted)))
     screen.print(estimate_table(estimates).printed(), highlight=False)
     for n, cell in enumerate(missing, 1):

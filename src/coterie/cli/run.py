@@ -1,4 +1,4 @@
-"""coterie run."""
+"""The command `coterie run`."""
 
 import json
 import shlex
@@ -16,23 +16,27 @@ from coterie.errors import UserError
 def run(
     recipe: RecipeArgument = "",
     changes: Changes = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-N unless given.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json and nothing else.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run (default: runs/DATA-METHOD-N).")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only summary.json.")] = False,
 ) -> None:
-    """Train a federation: RECIPE, or the default on embedded data."""
+    """Train the federation of RECIPE. Without a recipe, train on the built-in digits data."""
     from coterie import recipe as recipes
-    from coterie.report.terminal import closing_table, cost_line
+    from coterie.lab.papers.sheet import Sheet
+    from coterie.report.terminal import closing_table, cost_line, explanations
     from coterie.storage.folder import read_recipe
     from coterie.track.bars import RunProgress
     from coterie.training import Training
 
     if resume is not None and out is not None:
-        raise UserError("--resume goes on in its own folder; leave --out away")
+        raise UserError("--resume continues in its own folder; omit --out")
     if resume is not None:
         read_recipe(resume)
     source = recipe or (resume / "recipe.toml" if resume is not None else "digits")
-    settings = recipes.read(source, changes or [])
+    tree = recipes.load(source)
+    if "experiment" in tree:
+        Sheet.of(tree)  # which checks it
+    settings = recipes.read(tree, changes or [])
     federation = settings.federation()
     names = {section: table.get("name") for section, table in settings.as_dict().items()}
     folder = resume or out or _next_free(Path("runs"), f"{names['data']}-{names['method']}")
@@ -45,12 +49,13 @@ def run(
         except KeyboardInterrupt:
             progress.stop()
             command = shlex.join([sys.argv[0], "run", "--resume", str(folder)])
-            screen.print(f"Stopped. Go on with:\n  {command}", highlight=False, soft_wrap=True, markup=False)
+            screen.print(f"Stopped. To continue:\n  {command}", highlight=False, soft_wrap=True, markup=False)
             raise typer.Exit(130) from None
     if as_json:
         sys.stdout.write(json.dumps(result.summary.to_json(), indent=2) + "\n")
     else:
         Console().print(closing_table(result.summary))
+        Console().print(explanations(), style="dim", highlight=False)
         Console().print(cost_line(result.summary), highlight=False)
         Console().print(f"{folder}/report.html", highlight=False, soft_wrap=True, markup=False)
 

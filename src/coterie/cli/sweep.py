@@ -1,4 +1,4 @@
-"""coterie sweep."""
+"""The command `coterie sweep`."""
 
 import logging
 from pathlib import Path
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 def sweep(
     recipe: RecipeArgument,
     changes: Changes = None,
-    search: Annotated[str | None, typer.Option(help="grid or tpe, instead of the recipe's sweep.search.")] = None,
-    trials: Annotated[int | None, typer.Option(help="So many of tpe; the same command with more goes on.")] = None,
-    out: Annotated[Path | None, typer.Option(help="For all trials; runs/sweep/DATA-METHOD unless given.")] = None,
+    search: Annotated[str | None, typer.Option(help="grid or tpe (default: sweep.search of the recipe).")] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of TPE trials; a larger number adds trials.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for all trials (default: runs/sweep/DATA-METHOD).")] = None,
 ) -> None:
-    r"""Search a recipe's \[sweep.space]; the best trial, by validation examples, is in best.toml."""
+    r"""Search \[sweep.space] of a recipe, and write the settings with the best validation score to best.toml."""
     from coterie.lab.sweep.space import read
     from coterie.lab.sweep.sweep import Sweep
 
     base, settings = read(recipe, changes or [], {"search": search, "trials": trials})
-    base.dataset()  # or it says that there is none
+    base.dataset()  # raises an error early if the recipe has no data set
     names = {section: table.get("name") for section, table in base.as_dict().items()}
     folder = out or Path("runs", "sweep", f"{names['data']}-{names['method']}")
     work = Sweep(base, settings, folder)
     logger.info("%s on %s: %s", names["method"], names["data"], work.federation)
-    logger.setLevel(logging.ERROR)  # what a trial remarks is in its own folder
+    logger.setLevel(logging.ERROR)  # the warnings of a trial are in its own folder
     stopped = _play(work)
     for table in work.report():
         Console().print(table.printed(), highlight=False)
@@ -39,13 +39,13 @@ def sweep(
             Console().print(f"{folder}/{file}", highlight=False, soft_wrap=True, markup=False)
     work.close()
     if stopped:
-        screen.print("Stopped. Run the same command again to go on.", highlight=False)
+        screen.print("Stopped. Run the same command again to continue.", highlight=False)
         raise typer.Exit(130)
 
 
 def _play(work: "Sweep") -> bool:
-    """To the end, or until Ctrl-C, which is True."""
-    from coterie.track.sweep_bars import SweepProgress
+    """Run the remaining trials. Return whether Ctrl-C stopped them."""
+    from coterie.cli.sweep_bars import SweepProgress
 
     interrupted = on_interrupt()
     with SweepProgress(screen, work.total, work.recipe.run.rounds, work.trials) as progress:

@@ -1,4 +1,4 @@
-"""The boundary between server and clients: everyone who does local work, wherever they are.
+"""The boundary between server and clients: everyone who does local work, on this machine or on others.
 
 The shared model and the announced Round go down; tensors and single numbers come up, already aggregated. A simulation,
 a cluster and real sites implement the same interface. The server needs nothing else of its clients.

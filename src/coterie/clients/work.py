@@ -11,7 +11,7 @@ import torch
 
 from coterie import streams
 from coterie.core.method import Client, Data, Labels, Method, Prepares, Receives, Reply, Round, Task, Tree
-from coterie.core.tree import shift
+from coterie.core.tree import like, shift
 from coterie.measure.probe import Probe
 
 
@@ -33,7 +33,7 @@ class Work:
     @cached_property
     def shares_head(self) -> bool:
         """Whether one head serves all clients."""
-        return set(self.task.head) <= self.method.init_shared(self.task).keys()
+        return set(self.task.head) <= self._pattern.keys()
 
     def num_outputs(self, num_labels: int) -> int:
         """Return the width of a client's head: that of the shared head, or the size of its label space."""
@@ -42,6 +42,14 @@ class Work:
     def stream(self, name: str, index: int) -> int:
         """Return the key of a client's random stream in a round."""
         return streams.key(self.seed, "batches", index, name)
+
+    def received(self, shared: Tree) -> Tree:
+        """Lay a broadcast out in memory like the initial shared model, so that products round as in a simulation."""
+        return like(self._pattern, shared)
+
+    @cached_property
+    def _pattern(self) -> Tree:
+        return self.method.init_shared(self.task)
 
     def create(self, name: str, num_outputs: int) -> Tree:
         """Return the personal state of a client before anything has happened."""

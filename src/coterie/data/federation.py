@@ -126,6 +126,15 @@ class Federation:
             edges=examples.edges,
         )
 
+    def relabelled(self, labels: tuple[Any, ...]) -> "Federation":
+        """Return the federation with its labels numbered by their places in `labels`, which has all of them."""
+        if unknown := [label for label in self.labels if label not in labels]:
+            raise UserError(f"labels {unknown} are not among those of the federation: {list(labels)}")
+        place = np.array([labels.index(label) for label in self.labels], dtype=np.int64)
+        rows = [np.sort(place[self.classes.row(i)]) for i in range(len(self.ids))]
+        y = torch.where(self.y < 0, self.y, torch.from_numpy(place).to(self.y.device)[self.y])
+        return replace(self, labels=labels, y=y, classes=Ragged.of(rows))
+
     def to(self, dtype: torch.dtype, device: torch.device) -> "Federation":
         """Return a copy on `device`, with floating-point inputs and targets converted to `dtype`."""
         x = self.x.to(device, dtype if self.x.is_floating_point() else None)

@@ -34,35 +34,35 @@ AS_IS = Protocol(
     "as_is",
     False,
     "existing, as is",
-    "Clients of the training, with the personal state that each of them stored last.",
+    "Existing users with their personal state as last stored.",
 )
 ADAPTED = Protocol(
     "existing",
     "adapted",
     True,
     "existing, adapted",
-    "Clients of the training, after they adapted their models on their own training examples.",
+    "Existing users after they adapt on their own training examples.",
 )
 PARTICIPANTS = Protocol(
     "existing",
     "participants",
     False,
     "participants",
-    "The clients of one round, right after their local update and before aggregation.",
+    "The clients of a round's cohort, right after their local update and before aggregation.",
 )
 BEFORE = Protocol(
     "new",
     "before",
     False,
     "new, before",
-    "New users, who were held out of the training, before they adapt.",
+    "New users, held out of training, before they adapt.",
 )
 AFTER = Protocol(
     "new",
     "after",
     True,
     "new, after",
-    "New users, who were held out of the training, after they adapted on their own training examples.",
+    "New users, held out of training, after they adapt on their own training examples.",
 )
 
 PROTOCOLS = (AS_IS, ADAPTED, PARTICIPANTS, BEFORE, AFTER)
@@ -73,7 +73,7 @@ OF_ALL_CLIENTS = (AS_IS, ADAPTED, BEFORE, AFTER)
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of a score over clients, all of them None if no client was evaluated."""
+    """Statistics of a score over clients. All of them are None if no client was evaluated."""
 
     mean: float | None = None
     weighted_mean: float | None = None
@@ -85,18 +85,18 @@ class Statistics:
     bottom_decile: float | None = None
     """Score of the client at position n // 10 in ascending order."""
     restricted_mean: float | None = None
-    """Mean of the scores that count only a client's own classes as possible answers."""
+    """Mean of the scores when each client chooses only among its own classes."""
     last10_mean: float | None = None
     """Mean of `mean` over the last ten evaluations. Only a summary has it."""
 
     def to_json(self, last10: bool = False) -> dict[str, Any]:
-        """Return the statistics by name; `last10` includes `last10_mean`."""
+        """Return the statistics by name. Set `last10` to include `last10_mean`."""
         names = [field.name for field in fields(self) if last10 or field.name != "last10_mean"]
         return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any] | None) -> Self:
-        """Read what is known; missing statistics are None and unknown ones are ignored."""
+        """Read statistics by name. Missing ones are None and unknown ones are ignored."""
         return cls(**{field.name: (tree or {}).get(field.name) for field in fields(cls)})
 
 
@@ -126,7 +126,7 @@ class Figures:
     new: New
 
     def __getitem__(self, key: str) -> Statistics:
-        """Return the statistics of the protocol with this key, empty if they were not measured."""
+        """Return the statistics of the protocol with this key. They are empty if nothing was measured."""
         if key not in {protocol.key for protocol in PROTOCOLS}:
             raise KeyError(key)
         group, _, name = key.partition(".")
@@ -134,7 +134,7 @@ class Figures:
         return found or Statistics()
 
     def to_json(self, last10: bool = False) -> dict[str, Any]:
-        """Return the statistics by group and name, as in summary.json; `last10` includes `last10_mean`."""
+        """Return the statistics by group and name, as in summary.json. Set `last10` to include `last10_mean`."""
         tree: dict[str, Any] = {"existing": {}, "new": {}}
         for group, name, *_ in PROTOCOLS:
             found: Statistics | None = getattr(getattr(self, group), name)
@@ -144,7 +144,7 @@ class Figures:
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> Self:
-        """Read groups and protocols; missing ones are empty and unknown ones are ignored."""
+        """Read groups and protocols. Missing ones are empty and unknown ones are ignored."""
         return cls(**figures_in(tree))
 
 

@@ -10,7 +10,7 @@ from coterie.measure.protocols import Figures, figures_in
 
 @dataclass(frozen=True)
 class PopulationSize:
-    """Size of the population that a round draws its cohort from."""
+    """Size of the population that a round samples its cohort from."""
 
     clients: int
     examples: int
@@ -19,11 +19,12 @@ class PopulationSize:
 
 @dataclass(frozen=True)
 class Evaluated(Figures):
-    """Figures of one evaluation: on test examples, and on validation examples if clients have some."""
+    """Figures of one evaluation, on test examples and, if clients have some, on validation examples."""
 
     train_loss: float | None = None
     """Objective (1) over existing clients, or None if it is not finite."""
     validation: Figures | None = None
+    """Figures on validation examples, or None if no client has some."""
 
     def to_json(self, last10: bool = False) -> dict[str, Any]:
         """Return the evaluation as it is laid out in rounds.jsonl."""
@@ -32,7 +33,7 @@ class Evaluated(Figures):
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> Self:
-        """Read an evaluation; missing figures are empty and unknown keys are ignored."""
+        """Read an evaluation. Missing figures are empty and unknown keys are ignored."""
         validation = Figures.from_json(tree["validation"]) if tree.get("validation") else None
         return cls(**figures_in(tree), train_loss=tree.get("train_loss"), validation=validation)
 
@@ -46,19 +47,19 @@ class Record:
     cohort: tuple[str, ...]
     """Ids of the clients that took part."""
     train_loss: float | None
-    """Average training loss of the cohort, or None if the method does not report it."""
+    """Average training loss of the cohort during the round, or None if it is not known."""
     cost: Cost
     """Cost of the round, summed over its clients."""
     eval: Evaluated | None = None
-    """Evaluation after the round, or None if none was due."""
+    """Evaluation after the round, or None if the round was not evaluated."""
     population: PopulationSize | None = None
-    """Size of the population, if it changed before this round."""
+    """Size of the population, if it differs from the round before."""
     silent: tuple[str, ...] = ()
     """Ids of the clients that were sampled but did not answer."""
     refused: tuple[str, ...] = ()
     """Ids of the clients whose messages were not finite and were ignored."""
     notes: dict[str, float | str] = field(default_factory=dict)
-    """Remarks of the method: strings are warnings to show, numbers are only recorded."""
+    """Notes of the method by name. Strings are warnings to show, numbers are only recorded."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as a line of rounds.jsonl, without the optional parts that are empty."""
@@ -79,7 +80,7 @@ class Record:
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> Self:
-        """Read a line of rounds.jsonl; unknown keys are ignored."""
+        """Read a line of rounds.jsonl. Unknown keys are ignored."""
         population = tree.get("population")
         return cls(
             round=tree["round"],

@@ -1,4 +1,4 @@
-"""The figures of a run, as in summary.json."""
+"""The summary of a run, as in summary.json."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,12 +12,15 @@ from coterie.settings import Epochs
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Figures):
-    """Figures of a finished run: `existing` and `new` on test examples after the last round, and what they cost."""
+    """Figures of a finished run. `existing` and `new` are measured on test examples after the last round."""
 
     method: str
+    """Name of the method."""
     engine: str
+    """Name of the engine."""
     seed: int
     rounds: int
+    """Number of rounds that were played."""
     score: str
     """Name of the score, such as "accuracy"."""
     protocol: str
@@ -57,6 +60,7 @@ class Summary(Figures):
 
 
 def totals(history: Sequence[Record]) -> Cost:
+    """Add up the cost of all rounds."""
     return sum((record.cost for record in history), Cost())
 
 
@@ -72,24 +76,23 @@ def with_last10(final: Figures, history: Sequence[Record]) -> Figures:
 
 
 def protocol(score: str, labels: str, adapt_steps: int, rounds: int, existing: str, new: str, *, prepares: bool) -> str:
-    """A sentence that says which clients, which model, before or after adaptation, which split, which round."""
-    own, all_of_them = "its own classes", "the union of all classes (restricted_mean: its own classes only)"
+    """Return a sentence that says which clients were evaluated, with which model, on which split, after which round."""
+    own, all_of_them = "the client's own classes", "all classes (restricted_mean: the client's own classes only)"
     unit = ("epoch" if adapt_steps == 1 else "epochs") if isinstance(adapt_steps, Epochs) else "steps"
-    made = "; new.before has what the method makes of a client's training split at first sight" if prepares else ""
+    made = "; the method prepares them on their training split first" if prepares else ""
     space = f", over {own if labels == 'local' else all_of_them}" if score == "accuracy" else ""
     return (
         f"{score[0].upper()}{score[1:]} on each client's own test split after round {rounds}{space}, "
-        "unweighted mean over clients: "
-        f"existing.as_is and existing.adapted are {existing} of the training, with the personal part "
-        f"as last stored and after {adapt_steps} local adaptation {unit} on their training split; "
-        "existing.participants are the last round's cohort right after its local update, before aggregation; "
-        f"new.before and new.after are {new} held out of the training, before and after {adapt_steps} such {unit}"
-        f"{made}."
+        "unweighted mean over clients. "
+        f"existing.as_is and existing.adapted: {existing} of the training, with their personal state as last stored "
+        f"and after {adapt_steps} local adaptation {unit} on their training split. "
+        "existing.participants: the last round's cohort, right after its local update and before aggregation. "
+        f"new.before and new.after: {new} held out of training, before and after {adapt_steps} such {unit}{made}."
     )
 
 
 def which(evaluated: int, there_are: int) -> str:
-    """Words for protocol."""
+    """Describe how many clients were evaluated, for the sentence of `protocol`."""
     if evaluated < there_are:
         return f"a random sample of {evaluated:,} of the {there_are:,} clients"
     return f"all {there_are:,} clients"

@@ -30,7 +30,7 @@ from torch import Tensor
 from coterie.core.fields import BatchSize, LocalSteps, Regularizer
 from coterie.core.method import Calibrates, Client, Data, Prepares, Reply, Round, Task, Tree, settings
 from coterie.core.steps import Pull, control, local_sgd, travelling
-from coterie.core.steps.control import Mixing
+from coterie.core.steps.control import MixingWeights
 from coterie.core.steps.convex import (
     Bound,
     OptimumBatch,
@@ -54,8 +54,7 @@ class FLIX(Prepares, Calibrates):
     gradients_per_step = 1
     users = "equal"
 
-    alpha: Mixing | dict[str, Mixing] = 0.5
-    """Share of the shared model in the client's model: one number for all clients, or one for each client by name."""
+    alpha: MixingWeights = 0.5
     tau: LocalSteps = 1
     gamma: Step | Bound = 0.5
     """Learning rate. "1/L" and "1/trace" are from theory for linear models, by the mean of α² L_i."""

@@ -20,12 +20,12 @@ With equal γ_i this is Scaffnew.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, Self, cast
+from typing import Self, cast
 
 from coterie.core.fields import BatchSize, Regularizer
 from coterie.core.method import Calibrates, Client, Data, Prepares, Receives, Reply, Round, Task, Tree, Update, settings
 from coterie.core.steps import Pull, control, fine_tuned, local_sgd, travelling
-from coterie.core.steps.convex import Bound, Chance, Step, best_p, step_size, theory
+from coterie.core.steps.convex import Bound, CoinChance, Step, best_p, step_size, theory
 from coterie.core.tree import displacement, pick
 
 
@@ -38,8 +38,7 @@ class IScaffnew(Prepares, Calibrates, Receives):
 
     gamma: Step | Bound = 0.1
     """Learning rate. "1/L" and "1/trace" are from theory for linear models, for each client separately."""
-    p: Chance | Literal["optimal"] = 0.2
-    """Probability that a local step is followed by an aggregation. "optimal" is from theory for linear models."""
+    p: CoinChance = 0.2
     mu: Regularizer = 0.0
     batch_size: BatchSize = 0
 

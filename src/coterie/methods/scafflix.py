@@ -27,15 +27,15 @@ With α_i = 1 this is i-Scaffnew.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, Self, cast
+from typing import Self, cast
 
 from coterie.core.fields import BatchSize, Regularizer
 from coterie.core.method import Calibrates, Client, Data, Prepares, Receives, Reply, Round, Task, Tree, Update, settings
 from coterie.core.steps import Pull, control, fine_tuned, local_sgd, travelling
-from coterie.core.steps.control import Mixing
+from coterie.core.steps.control import MixingWeights
 from coterie.core.steps.convex import (
     Bound,
-    Chance,
+    CoinChance,
     OptimumBatch,
     OptimumEpochs,
     OptimumRate,
@@ -58,12 +58,10 @@ class Scafflix(Prepares, Calibrates, Receives):
     gradients_per_step = 1
     users = "equal"
 
-    alpha: Mixing | dict[str, Mixing] = 0.5
-    """Share of the shared model in the client's model: one number for all clients, or one for each client by name."""
+    alpha: MixingWeights = 0.5
     gamma: Step | Bound = 0.1
     """Learning rate. "1/L" and "1/trace" are from theory for linear models, for each client separately."""
-    p: Chance | Literal["optimal"] = 0.2
-    """Probability that a local step is followed by an aggregation. "optimal" is from theory for linear models."""
+    p: CoinChance = 0.2
     mu: Regularizer = 0.0
     batch_size: BatchSize = 0
     optimum_solver: OptimumSolver = "gd"

@@ -20,12 +20,12 @@ Of a cohort, 5 leaves Σ_i h_i as it was, so that it stays 0 over all clients; t
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, Self, cast
+from typing import Self, cast
 
 from coterie.core.fields import BatchSize, Regularizer
 from coterie.core.method import Calibrates, Client, Data, Receives, Reply, Round, Task, Tree, Update, settings
 from coterie.core.steps import Pull, control, fine_tuned, local_sgd
-from coterie.core.steps.convex import Bound, Chance, Step, best_p, theory
+from coterie.core.steps.convex import Bound, CoinChance, Step, best_p, theory
 from coterie.core.tree import displacement, pick, shift
 
 
@@ -38,8 +38,7 @@ class Scaffnew(Calibrates, Receives):
 
     gamma: Step | Bound = 0.1
     """Learning rate. "1/L" and "1/trace" are from theory for linear models, by the largest of the clients' L_i."""
-    p: Chance | Literal["optimal"] = 0.2
-    """Probability that a local step is followed by an aggregation. "optimal" is from theory for linear models."""
+    p: CoinChance = 0.2
     mu: Regularizer = 0.0
     batch_size: BatchSize = 0
 

@@ -1,4 +1,4 @@
-"""What a data set and its clients hold, in numbers: counts of classes or tokens, sizes, the spread of a target."""
+"""Counts over a data set and its clients: classes or tokens, numbers of examples, and ranges of regression targets."""
 
 import math
 from collections.abc import Sequence
@@ -14,17 +14,18 @@ from coterie.data.federation import Federation
 Counts = NDArray[np.int64]
 DECILES = (0.1, 0.9)
 PAGE_CLIENTS, PAGE_CLASSES = 1000, 600
-"""What a page draws at most: about a pixel each."""
+"""Largest numbers of clients and of classes that a page draws, about a pixel each."""
 PAGE_BINS = 40
+"""Number of bins of a histogram on a page."""
 
 
 class Asked(NamedTuple):
-    """What y says of an example."""
+    """Words for what a model predicts for an example."""
 
     one: str
     many: str
     counted: str
-    """What there are many of for each of them."""
+    """Words for what is counted per class, token or target."""
 
 
 CLASS = Asked("class", "classes", "training examples")
@@ -33,8 +34,10 @@ TARGET = Asked("target", "targets", "training examples")
 
 
 class ClassMap(NamedTuple):
-    """How often each client trains on each class; where there is too much to draw, a sample of clients, and classes
-    put together."""
+    """Number of training examples of each client in each class.
+
+    If there is too much to draw, it has a sample of the clients, and neighbouring classes are merged.
+    """
 
     clients: list[str]
     is_new: list[bool]
@@ -44,30 +47,32 @@ class ClassMap(NamedTuple):
 
 
 class TargetRanges(NamedTuple):
-    """Where each client's targets lie; where there are too many to draw, a sample of clients."""
+    """Mean and deciles of each client's regression targets, for a sample of clients if there are too many to draw."""
 
     clients: list[str]
     is_new: list[bool]
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
-    """The first decile."""
+    """First decile of each client's targets."""
     high: NDArray[np.float64]
-    """The last decile."""
+    """Last decile of each client's targets."""
     caption: str
 
 
 class Bins(NamedTuple):
-    """A histogram."""
+    """Bins of a histogram, and the bin of each value."""
 
     names: list[str]
     of_value: Counts
-    """Each value's bin."""
+    """Index of the bin of each value."""
 
     def tally(self, where: NDArray[np.bool_] | slice = slice(None)) -> Counts:
+        """Count the selected values in each bin."""
         return np.bincount(self.of_value[where], minlength=len(self.names))
 
 
 def asked(data: Examples | Federation) -> Asked:
+    """Return whether the data ask for a class, for tokens or for a real number."""
     y = data.y_train if isinstance(data, Examples) else data.y.cpu().numpy()
     if y.dtype.kind not in "iu":
         return TARGET
@@ -75,7 +80,7 @@ def asked(data: Examples | Federation) -> Asked:
 
 
 def facts(examples: Examples) -> dict[str, int | str | None]:
-    """None is what the data could have and have not."""
+    """Return the size and shape of a data set by name. None stands for something that this data set does not have."""
     labels, groups, edges = examples.labels, examples.groups, examples.edges
     return {
         "train": len(examples.y_train),
@@ -88,13 +93,13 @@ def facts(examples: Examples) -> dict[str, int | str | None]:
 
 
 def class_totals(examples: Examples) -> tuple[Counts, Counts]:
-    """(of the train set, of the test set): how often each class or token is asked for; padding is negative."""
+    """Count each class or token in the train set and in the test set. Negative labels are padding."""
     train, test = (np.bincount(y[y >= 0], minlength=len(examples.labels)) for y in (examples.y_train, examples.y_test))
     return train, test
 
 
 def classes_per_client(federation: Federation) -> Counts:
-    """(I, C): the training examples of each class that each client has, or the positions of each token."""
+    """Count each client's training examples per class, or its training positions per token: (clients, classes)."""
     rows, width = federation.splits["train"], len(federation.labels)
     y = federation.y.cpu().numpy()[rows.values].reshape(len(rows.values), -1)
     client = np.repeat(np.arange(len(federation.ids)), rows.lengths())
@@ -103,16 +108,16 @@ def classes_per_client(federation: Federation) -> Counts:
 
 
 def variety(federation: Federation) -> Counts:
-    """How many classes each client's label set has; of tokens, how many different ones it trains on."""
+    """Count the classes in each client's label set, or the different tokens that it trains on."""
     if asked(federation) is CLASS:
         return federation.classes.lengths()
     return np.asarray((classes_per_client(federation) > 0).sum(axis=1))
 
 
 def class_map(federation: Federation, most_clients: int, most_classes: int) -> ClassMap:
-    """Ordered by the class that a client has most of, then by its mean class: that draws a staircase, if there is one.
+    """Count examples per client and class, with clients ordered by their most frequent class and then by mean class.
 
-    New users come last.
+    This order shows a staircase if clients specialize in classes. New users come last.
     """
     counts, what = classes_per_client(federation), asked(federation)
     mean = counts @ np.arange(counts.shape[1]) / np.maximum(counts.sum(axis=1), 1)
@@ -120,12 +125,12 @@ def class_map(federation: Federation, most_clients: int, most_classes: int) -> C
     taken, caption = _sample(order, federation, most_clients, f"main {what.one}")
     totals, names, step = together(counts[taken], federation.labels, most_classes)
     if step > 1:
-        caption = f"{step:,} {what.many} to a column, {caption}"
+        caption = f"{step:,} {what.many} per column, {caption}"
     return ClassMap(*_who(taken, federation), names, totals, caption)
 
 
 def target_ranges(federation: Federation, most_clients: int) -> TargetRanges:
-    """Ordered by the mean; new users come last."""
+    """Return each client's mean target and deciles, ordered by mean, with new users last."""
     y, rows = federation.y.cpu().numpy().astype(np.float64), federation.splits["train"]
     own = [y[rows.row(i)] for i in range(len(federation.ids))]
     means = np.array([values.mean() for values in own])
@@ -135,7 +140,7 @@ def target_ranges(federation: Federation, most_clients: int) -> TargetRanges:
 
 
 def together(counts: Counts, labels: Sequence[Any], most: int) -> tuple[Counts, list[str], int]:
-    """(sums, names, step): so many neighbouring classes are put together that there are at most `most`."""
+    """Merge every `step` neighbouring classes, so that at most `most` are left. Returns (sums, names, step)."""
     step = -(-len(labels) // most)
     starts = range(0, len(labels), step)
     ends = [min(start + step, len(labels)) - 1 for start in starts]
@@ -144,7 +149,7 @@ def together(counts: Counts, labels: Sequence[Any], most: int) -> tuple[Counts, 
 
 
 def whole_bins(values: Counts, most: int) -> Bins:
-    """Bins of equal width for whole numbers, at most `most`; both ends of a bin belong to it."""
+    """Make at most `most` bins of equal width for integers. Both ends of a bin belong to it."""
     low, high = int(values.min()), int(values.max())
     step = -(-(high - low + 1) // most)
     names = [_between(f"{a:,}", f"{min(a + step - 1, high):,}") for a in range(low, high + 1, step)]
@@ -152,7 +157,7 @@ def whole_bins(values: Counts, most: int) -> Bins:
 
 
 def real_bins(values: NDArray[Any], most: int) -> Bins:
-    """Bins of equal width for real numbers; the upper end belongs to the next one, but in the last."""
+    """Make `most` bins of equal width for real numbers. Except in the last bin, the upper end is excluded."""
     edges = np.histogram_bin_edges(values.astype(np.float64), bins=most)
     digits = max(0, 1 - math.floor(math.log10(edges[1] - edges[0])))  # as many as tell neighbours apart
     names = [f"{a:,.{digits}f} to {b:,.{digits}f}" for a, b in pairwise(edges)]
@@ -160,13 +165,13 @@ def real_bins(values: NDArray[Any], most: int) -> Bins:
 
 
 def label_name(label: Any) -> str:
-    """As it is, unless it would not be seen: a space, a line's end."""
+    """Return the label as text, quoted if it would not be visible, such as a space or a line break."""
     text = str(label)
     return text if text.isprintable() and text.strip() else repr(text)
 
 
 def of_examples(examples: Examples) -> dict[str, Any]:
-    """What the page of a data set is told."""
+    """Return the counts that the page of a data set shows."""
     what = asked(examples)
     if what is TARGET:
         every = np.append(examples.y_train, examples.y_test)
@@ -181,7 +186,7 @@ def of_examples(examples: Examples) -> dict[str, Any]:
 
 
 def of_clients(federation: Federation) -> dict[str, Any]:
-    """What the page of a data set is told about its clients."""
+    """Return the counts that the page of a data set shows about its clients."""
     what = asked(federation)
     held: dict[str, Any] = {}
     if what is TARGET:
@@ -199,7 +204,7 @@ def of_clients(federation: Federation) -> dict[str, Any]:
 
 
 def ranges(federation: Federation) -> dict[str, tuple[float, float, float]]:
-    """The least, the median and the most that a client has of what can be counted."""
+    """Return minimum, median and maximum over clients of everything that is counted per client."""
     what = asked(federation)
     counts = {f"{split} examples": federation.sizes(split) for split in federation.splits}
     if what is not TARGET:

@@ -1,4 +1,4 @@
-"""The curves against rounds, as plotly figures in plain dictionaries; None where there is nothing to draw."""
+"""Curves over rounds, as Plotly figures. A chart is None if there is nothing to draw."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ MARGIN = {"l": 16, "r": 12, "t": 30, "b": 20}
 
 
 def accuracy_chart(history: list[Record]) -> Plot | None:
-    """Mean accuracy of each protocol at each evaluation."""
+    """Draw the mean score of each protocol at each evaluation."""
     evaluated = [(record.round, record.eval) for record in history if record.eval]
     traces = [trace for protocol in (PARTICIPANTS, AFTER, ADAPTED, AS_IS) if (trace := _curve(protocol, evaluated))]
     if not traces:
@@ -24,16 +24,16 @@ def accuracy_chart(history: list[Record]) -> Plot | None:
 
 
 def loss_chart(history: list[Record]) -> Plot | None:
-    """The cohorts' training loss round by round, and objective (1) over all clients where it was evaluated."""
+    """Draw the training loss of each round's cohort, and that of all existing users at each evaluation."""
     traces = [
         _losses(
-            "cohort of the round",
+            "the round's cohort",
             [(record.round, record.train_loss) for record in history],
             GREY,
             {"mode": "lines", "line": {"width": 1.2, "color": GREY}},
         ),
         _losses(
-            "all clients, objective (1)",
+            "all existing users",
             [(record.round, record.eval.train_loss) for record in history if record.eval],
             BLUE,
             {"mode": "lines+markers", "line": {"width": 2.4, "color": BLUE}, "marker": {"size": 7}},
@@ -52,6 +52,7 @@ def loss_chart(history: list[Record]) -> Plot | None:
 
 
 def figure(traces: list[Plot], horizontal: Plot, vertical: Plot, legend: bool) -> Plot:
+    """Return a figure with these traces and axes in the style of all pages."""
     grid = {"gridcolor": "rgba(125,133,144,0.22)", "zeroline": False, "linecolor": GREY, "automargin": True}
     layout: dict[str, Any] = {
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -70,12 +71,16 @@ def figure(traces: list[Plot], horizontal: Plot, vertical: Plot, legend: bool) -
 
 
 def rounds_axis(rounds: int) -> Plot:
+    """Return a horizontal axis for this number of rounds."""
     few = {"dtick": 1} if rounds <= 10 else {}
     return {"title": {"text": "round", "font": {"size": 13}}, "tickformat": ",d", **few}
 
 
 def accuracy_axis(lowest: float) -> Plot:
-    """From a tenth below the lowest figure to just above 100 %; of figures below zero, which R² can be, a part."""
+    """Return an axis from a tenth below the lowest score, but not below -100 %, to just above 100 %.
+
+    Scores below zero are possible, as R² can be negative.
+    """
     bottom = max(0.0 if lowest >= 0 else -1.0, math.floor(10 * lowest - 0.2) / 10)
     # room for half a marker at either end
     pad = 0.03 * (1 - bottom) + 0.005

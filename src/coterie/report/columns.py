@@ -7,7 +7,7 @@ from coterie.report.units import known
 
 
 def shown_statistics(figures: Figures) -> dict[str, str]:
-    """Return the statistics to show as name -> heading. `restricted_mean` is among them only if it differs."""
+    """Return the statistics to show, as name -> heading. `restricted_mean` is shown only if it differs from `mean`."""
     restricted = {"restricted_mean": "restricted"} if restricted_differs(figures) else {}
     return {
         "mean": "mean",
@@ -21,7 +21,7 @@ def shown_statistics(figures: Figures) -> dict[str, str]:
 
 
 def restricted_differs(figures: Figures) -> bool:
-    """Return whether any mean changes when a client's answers are restricted to its own classes."""
+    """Return whether any mean changes when each client chooses only among its own classes."""
     for protocol in PROTOCOLS:
         found = figures[protocol.key]
         plain, restricted = known(found.mean), known(found.restricted_mean)

@@ -1,4 +1,4 @@
-"""What a data set and its clients hold, as plotly figures in plain dictionaries."""
+"""Charts of a data set and its clients, as Plotly figures."""
 
 from html import escape
 from typing import Any
@@ -8,17 +8,17 @@ from coterie.report.looks import BLUE, ORANGE, TEAL
 
 EXISTING, NEW = BLUE, TEAL
 FAINTEST = 0.14
-"""Opacity of a single example beside many."""
+"""Opacity of a cell with a single example."""
 LINES = 60
-"""Clients whose names fit beside their rows."""
+"""Largest number of clients whose names fit beside their rows."""
 FEW, MANY = 6, 100
-"""Bars that leave room to spare, and that leave none between them."""
+"""With fewer than FEW bars the gaps are wide, and with more than MANY bars there are no gaps."""
 LONG = 24
-"""Letters of a name that are shown."""
+"""Longest name that is shown in full, in characters."""
 
 
 def bars(names: list[str], what: str, counted: str, series: dict[str, tuple[list[int], str]], stacked: bool) -> Plot:
-    """A bar for each name, in as many colours as there are series (name -> counts, colour)."""
+    """Draw a bar for each name. `series` maps the name of each series to its counts and its colour."""
     traces: list[Plot] = [
         {
             "type": "bar",
@@ -41,9 +41,10 @@ def bars(names: list[str], what: str, counted: str, series: dict[str, tuple[list
 
 
 def heat_map(held: dict[str, Any], what: str, counted: str) -> Plot:
-    """Clients down, classes across; the shade grows with the square root, so that little is seen beside much.
+    """Draw a row for each client and a column for each class, shaded by the number of examples.
 
-    The scale runs from the ground to full colour, so that it rises on white and on near-black.
+    The shade grows with the square root, so that small counts remain visible next to large ones. It runs from
+    transparent to full colour, which works on white and on near-black.
     """
     most = max(1, max(map(max, held["counts"])))
     shades = [(share, FAINTEST + (1 - FAINTEST) * share**0.5) for share in (step / 20 for step in range(21))]
@@ -68,7 +69,7 @@ def heat_map(held: dict[str, Any], what: str, counted: str) -> Plot:
 
 
 def spread_chart(held: dict[str, Any]) -> Plot:
-    """A dot at each client's mean target, a line from its first to its last decile."""
+    """Draw a dot at each client's mean target, and a line from its first to its last decile."""
     means = held["mean"]
     trace = {
         "type": "scatter",
@@ -93,7 +94,7 @@ def spread_chart(held: dict[str, Any]) -> Plot:
 
 
 def _with_new_users(drawn: Plot, held: dict[str, Any]) -> Plot:
-    """A line between the existing clients and the new users below them."""
+    """Add a line between the existing users and the new users below them."""
     existing = held["is_new"].count(False)
     if 0 < existing < len(held["clients"]):
         place = {"xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": existing - 0.5, "y1": existing - 0.5}
@@ -113,7 +114,7 @@ def _clients_axis(held: dict[str, Any]) -> Plot:
 
 
 def _categories(what: str, names: list[str]) -> Plot:
-    """Ticks in words that take much room are few, or left to the hovering pointer."""
+    """Return a category axis. Long names get few tick labels, or none: the pointer shows them on hovering."""
     longest = max(map(len, names))
     ticks: Plot = {"nticks": 8} if len(names) > 12 and longest > 6 else {}
     if len(names) > 12 and longest > LONG:
@@ -126,7 +127,7 @@ def _title(text: str) -> Plot:
 
 
 def _shown(names: list[str]) -> list[str]:
-    """Cut, unless that makes two of them equal; Plotly reads a few HTML tags, so what users named is escaped."""
+    """Shorten long names unless two of them would become equal, and escape them, as Plotly interprets HTML tags."""
     short = [name if len(name) <= LONG else f"{name[: LONG // 2]}…{name[-LONG // 2 + 1 :]}" for name in names]
     kept = short if len(set(short)) == len(set(names)) else names
     return [escape(name, quote=False) for name in kept]

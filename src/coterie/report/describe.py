@@ -1,4 +1,4 @@
-"""A data set and a federation made of it, as tables and a heat map for the terminal."""
+"""A data set and its clients in the terminal: tables, histograms and a heat map."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ _COLOR = "#1e64f2"
 
 
 def described(examples: Examples) -> Group:
-    """Counts, shape, classes, groups, and how many examples each class has."""
+    """Describe a data set: its size and shape, and a histogram of its classes or targets."""
     what, facts = census.asked(examples), census.facts(examples)
     table = _table("examples", *facts)
     table.add_row(
@@ -38,7 +38,7 @@ def described(examples: Examples) -> Group:
 
 
 def dealt(federation: Federation) -> Group:
-    """Clients, their sizes and their classes, how many clients have how many examples, and who has what."""
+    """Describe a federation: ranges per client, a histogram of sizes, and which client has which classes or targets."""
     facts = _table(f"{len(federation.existing):,} clients, {len(federation.new):,} new users", "min", "median", "max")
     for name, values in census.ranges(federation).items():
         facts.add_row(name, *(f"{value:,.10g}" for value in values))
@@ -49,9 +49,9 @@ def dealt(federation: Federation) -> Group:
 
 
 class HeatMap:
-    """Who has how much of which class: a line for each client, a column for each class, as the terminal has room.
+    """A line for each client and a column for each class, as far as the terminal has room.
 
-    The amount is in the character, so that it shows without colour and on any ground.
+    The character shows the number of examples, so that the map is readable without colour and on any background.
     """
 
     def __init__(self, federation: Federation) -> None:
@@ -76,7 +76,10 @@ class HeatMap:
 
 
 def _bounds(most: int) -> Counts:
-    """The largest number of each shade: none, then quarters of the square root, so that little is seen beside much."""
+    """Return the largest count of each shade. The first is 0; the others divide the square root evenly.
+
+    Small counts therefore remain visible next to large ones.
+    """
     return most * np.arange(len(_SHADES)) ** 2 // (len(_SHADES) - 1) ** 2
 
 
@@ -89,7 +92,7 @@ def _key(bounds: Counts) -> Text:
 
 
 def _heading(classes: list[str], cell: int) -> str:
-    """Each class above its column, or the first and the last, where they are too long."""
+    """Return each class above its column, or only the first and the last class if their names are too long."""
     longest = max(map(len, classes))
     if longest <= cell or cell > 3:
         return "".join(set_cell_size(_cut(name, cell if longest <= 1 else cell - 1), cell) for name in classes)
@@ -103,12 +106,12 @@ def _line(text: str) -> Text:
 
 
 def _cut(text: str, width: int) -> str:
-    """Both ends, as many names have the same beginning."""
+    """Shorten the text in its middle, as many names begin alike."""
     return text if len(text) <= width else text[: width // 2] + "…" + text[len(text) - (width - 1) // 2 :]
 
 
 def _spread(federation: Federation) -> Table:
-    """Where each client's targets lie: from the first to the last decile, and the mean."""
+    """Draw each client's mean target, and the range from its first to its last decile."""
     drawn = census.target_ranges(federation, _ROWS)
     low, high = min(drawn.low.min(), drawn.mean.min()), max(drawn.high.max(), drawn.mean.max())
     scale = (_STRIP - 1) / ((high - low) or 1.0)
@@ -131,7 +134,7 @@ def _classes(what: Asked, examples: Examples) -> Table:
         name = escape(census.label_name(examples.labels[label]))
         classes.add_row(name, f"{train[label]:,}", f"{test[label]:,}", _bar(train[label], train.max()))
     if count > _BARS:
-        classes.add_row(f"... {count - _BARS:,} more", _range(train), _range(test), "least to most, of all")
+        classes.add_row(f"... {count - _BARS:,} more", _range(train), _range(test), "range over all")
     return classes
 
 

@@ -1,4 +1,4 @@
-"""The page of a laboratory: curves on a logarithmic scale, and tables."""
+"""The page of an experiment: curves on a logarithmic scale, and tables."""
 
 from collections.abc import Sequence
 from html import escape
@@ -13,25 +13,32 @@ SIDE_BY_SIDE = "display:grid;gap:20px;grid-template-columns:repeat(auto-fit,minm
 
 
 class Line(NamedTuple):
+    """One curve of a panel."""
+
     name: str
     y: Sequence[float]
     color: int
+    """Index into the palette."""
     dash: str = "solid"
-    """Solid lines stand for their colour in the legend."""
+    """Dash style of Plotly. Only solid lines appear in the legend."""
     first: int = 0
-    """x of the first value."""
+    """Value of x at the first point."""
 
 
 class Panel(NamedTuple):
+    """A chart with several curves."""
+
     title: str
     axis: str
+    """Title of the vertical axis."""
     lines: Sequence[Line]
     caption: str
     across: str = "communication round"
+    """Title of the horizontal axis."""
 
 
 def lab_page(title: str, facts: Sequence[str], tables: Sequence[Table], rows: Sequence[Sequence[Panel]]) -> str:
-    """Panels of a row stand side by side where there is room."""
+    """Return a page with rows of panels, side by side if there is room, followed by tables."""
     body = []
     for n, row in enumerate(rows):
         drawn = [_panel(f"panel-{n}-{k}", panel) for k, panel in enumerate(row)]
@@ -53,7 +60,7 @@ def _panel(key: str, panel: Panel) -> str:
 
 
 def _trace(line: Line) -> Plot:
-    """What is not above zero has no place on the scale."""
+    """Return the curve without the values that a logarithmic scale cannot show."""
     points = [(x, y) for x, y in enumerate(line.y, line.first) if y > 0]
     return {
         "type": "scatter",

@@ -1,4 +1,4 @@
-"""Colours and marker symbols, the same on every page."""
+"""Colours and marker symbols of all pages."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ PALETTE = (BLUE, ORANGE, VIOLET, RED, TEAL, GREY)
 
 
 class Look(NamedTuple):
-    """How a protocol is drawn in charts, cards and tables."""
+    """Colour and marker of a protocol in charts, cards and tables."""
 
     color: str
     symbol: str

@@ -7,38 +7,48 @@ from coterie.measure.record import Record
 from coterie.measure.summary import Summary
 from coterie.report.charts import accuracy_chart, loss_chart
 from coterie.report.document import chart, document, note, recipe_section, section
-from coterie.report.sections import cost_table, headline, protocol_sentence, statistics_table, subtitle
+from coterie.report.sections import (
+    cost_table,
+    explanations,
+    headline,
+    protocol_sentence,
+    statistics_note,
+    statistics_table,
+    subtitle,
+)
 from coterie.report.strip import clients_chart, untested
 from coterie.report.units import percent_with_error
+from coterie.report.words import things
 
 
 def page(
     name: str, recipe: dict[str, Any], summary: Summary, history: list[Record], clients: list[dict[str, Any]]
 ) -> str:
-    """The run as a self-contained page: headline figures, curves, distribution over clients, tables, recipe."""
+    """Return the page of a run as HTML: headline figures, curves, a dot for each client, tables and the recipe."""
     missing, score = untested(clients), summary.score
     title = score[0].upper() + score[1:]
     charts = [
         chart(
             "accuracy",
             title,
-            f"Mean {score} over clients against rounds. At the end: {_final_means(summary)}.",
-            "Mean over clients on their own test examples, at each evaluation.",
+            f"Mean {score} over clients, by round. After the last round: {_final_means(summary)}.",
+            "Mean over clients at each evaluation. Every client is tested on its own test examples.",
             accuracy_chart(history),
         ),
         chart(
             "loss",
             "Training loss",
-            "Training loss against rounds: the estimate of each round's cohort, and the objective over all clients.",
-            "Thin: the estimate from each round's cohort. Marked: objective (1), over all clients of the training.",
+            "Training loss by round, of each round's cohort and of all existing users.",
+            "Thin line: average loss of the cohort in each round. Line with markers: average training loss of all "
+            "existing users, weighted by their numbers of examples.",
             loss_chart(history),
         ),
         chart(
             "clients",
             "Clients",
-            f"{title} of every client, a dot each. Means: {_final_means(summary)}.",
-            "Each client is a dot; solid line: mean, dotted line: bottom decile."
-            + (f" Not shown: {missing:,} without test examples." if missing else ""),
+            f"{title} of every client, one dot each. Means: {_final_means(summary)}.",
+            "Each dot is a client. Solid lines show the mean, dotted lines the bottom decile."
+            + (f" Not shown: {things(missing, 'client')} without test examples." if missing else ""),
             clients_chart(summary, clients),
         ),
     ]
@@ -48,15 +58,16 @@ def page(
         section(
             "Statistics",
             statistics_table(summary),
-            note(f"{title} over clients in percent; last ten: the mean over the last ten evaluations."),
+            note(statistics_note(title, summary)),
+            explanations(),
             f'<blockquote class="protocol">{protocol_sentence(summary)}</blockquote>',
         ),
         section(
             "Cost",
             cost_table(summary, history),
-            note("Of training, summed over clients, without evaluation. A visit is one client in one round."),
+            note("Cost of training, summed over clients, without evaluation. A visit is one client in one round."),
         ),
-        recipe_section("recipe.toml, every key resolved", recipe),
+        recipe_section("recipe.toml, with the value of every setting", recipe),
     ]
     return document(name, subtitle(recipe, summary, clients), "\n".join(parts))
 

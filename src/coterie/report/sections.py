@@ -1,4 +1,4 @@
-"""The parts of a run's page that are text and tables; each returns HTML with everything escaped."""
+"""Text and tables of a run's page, as HTML. Everything that comes from users is escaped."""
 
 import re
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from coterie.report.words import people, things
 
 
 def subtitle(recipe: dict[str, Any], summary: Summary, clients: list[dict[str, Any]]) -> str:
+    """Return one line that says what was run."""
     data = (recipe.get("data") or {}).get("name", "own data")
     existing, new = _number_of(clients, "existing"), _number_of(clients, "new")
     parts = [
@@ -29,14 +30,14 @@ def subtitle(recipe: dict[str, Any], summary: Summary, clients: list[dict[str, A
 
 
 def headline(summary: Summary, clients: list[dict[str, Any]]) -> str:
-    """A card for each of the four protocols that matter to users."""
+    """Return a card for each protocol that evaluates all clients."""
     cards = "".join(_card(protocol, summary, _number_of(clients, protocol.group)) for protocol in _HEADLINE)
     return f'<div class="cards">{cards}</div>'
 
 
 _HEADLINE = {
-    AS_IS: ("Existing clients", "as is"),
-    ADAPTED: ("Existing clients", "adapted"),
+    AS_IS: ("Existing users", "as is"),
+    ADAPTED: ("Existing users", "adapted"),
     BEFORE: ("New users", "before adaptation"),
     AFTER: ("New users", "after adaptation"),
 }
@@ -58,6 +59,7 @@ def _card(protocol: Protocol, summary: Summary, clients: int) -> str:
 
 
 def statistics_table(summary: Summary) -> str:
+    """Return a table with a row for each protocol and a column for each statistic."""
     columns = shown_statistics(summary)
     rows = []
     for protocol in PROTOCOLS:
@@ -66,7 +68,29 @@ def statistics_table(summary: Summary) -> str:
     return table(["clients", *columns.values()], rows)
 
 
+def statistics_note(score: str, summary: Summary) -> str:
+    """Return what the columns of the statistics table mean."""
+    meanings = {
+        "weighted_mean": "mean weighted by each client's number of examples",
+        "restricted_mean": "mean if each client chooses only among its own classes",
+        "std": "standard deviation over clients",
+        "stderr": "standard error of the mean",
+        "bottom_decile": "about a tenth of the clients score lower",
+        "last10_mean": "mean over the last ten evaluations",
+    }
+    headings = shown_statistics(summary)
+    told = "; ".join(f"{headings[name]}: {meaning}" for name, meaning in meanings.items() if name in headings)
+    return f"{score} over clients, in percent. {told[0].upper()}{told[1:]}."
+
+
+def explanations() -> str:
+    """Return what the rows of the statistics table mean: a list of all protocols."""
+    items = "".join(f"<li><strong>{each.title}</strong>: {each.explanation}</li>\n" for each in PROTOCOLS)
+    return f'<ul class="note">\n{items}</ul>'
+
+
 def cost_table(summary: Summary, history: list[Record]) -> str:
+    """Return a table of the cost in total, per round and per visit."""
     rounds, visits = len(history), sum(len(record.cohort) for record in history)
     kinds: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
         ("download", "bytes_down", lambda value: scaled(value, "B")),
@@ -81,21 +105,21 @@ def cost_table(summary: Summary, history: list[Record]) -> str:
         total = known(getattr(summary.cost, key))
         shares = [total / number if total is not None and number else None for number in (rounds, visits)]
         rows.append([name, text(total), *map(text, shares)])
-    return table(["", "in all", "per round", "per visit"], rows)
+    return table(["", "total", "per round", "per visit"], rows)
 
 
 def protocol_sentence(summary: Summary) -> str:
-    """With the summary's keys set as code; then the method's emphasis, where it is known."""
+    """Return the sentence that says what was measured, with keys as code, followed by the method's emphasis."""
     text = f"{escape(summary.protocol)} {emphasis_sentence(summary)}".strip()
     return re.sub(r"\b(?:(?:existing|new)\.\w+|restricted_mean)\b", r"<code>\g<0></code>", text)
 
 
 def emphasis_sentence(summary: Summary) -> str:
-    """Nothing, where that is not known of the method."""
+    """Return a sentence about the method's emphasis on fast personalization, or nothing if it is not known."""
     ratio = known(summary.emphasis)
     if ratio is None:
         return ""
-    return f"Emphasis on fast personalization against initial success, by Table 1 of FedDecay: {ratio:.3g}."
+    return f"Weight of fast personalization relative to initial success, by Table 1 of FedDecay: {ratio:.3g}."
 
 
 def _number_of(clients: list[dict[str, Any]], role: str) -> int:

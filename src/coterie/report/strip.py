@@ -1,4 +1,4 @@
-"""The distribution over clients, each client a dot."""
+"""Chart of the distribution over clients, with a dot for each client."""
 
 import math
 from collections import defaultdict
@@ -12,11 +12,11 @@ from coterie.report.looks import LOOKS
 from coterie.report.units import DASH, count, known, percent
 
 WIDTH = 0.42
-"""Half of what a column of dots may take of its place."""
+"""Largest distance of a dot from the middle of its column."""
 
 
 def clients_chart(summary: Summary, clients: list[dict[str, Any]]) -> Plot | None:
-    """Accuracy of every tested client: a column of dots for each protocol, its mean and bottom decile as lines."""
+    """Draw the score of every tested client: a column of dots per protocol, with lines at mean and bottom decile."""
     traces: list[Plot] = []
     headings: list[str] = []
     for protocol in OF_ALL_CLIENTS:
@@ -38,7 +38,7 @@ def clients_chart(summary: Summary, clients: list[dict[str, Any]]) -> Plot | Non
 
 
 def untested(clients: list[dict[str, Any]]) -> int:
-    """Clients without test examples, which have no accuracy."""
+    """Count the clients without test examples, which have no score."""
     return sum(known(row.get("accuracy")) is None for row in clients)
 
 
@@ -78,7 +78,7 @@ def _level(protocol: Protocol, place: int, name: str, share: float | None, dash:
 
 
 def side_by_side(shares: list[float]) -> list[float]:
-    """Sideways places for dots so that (nearly) equal ones stand side by side, centred, within `WIDTH`."""
+    """Return horizontal offsets, at most `WIDTH`, that place dots with nearly equal scores side by side."""
     neighbours: dict[int, list[int]] = defaultdict(list)
     for index in sorted(range(len(shares)), key=lambda index: shares[index]):
         neighbours[math.floor(50 * shares[index] + 0.5)].append(index)
@@ -92,7 +92,7 @@ def side_by_side(shares: list[float]) -> list[float]:
 
 
 def _describe(row: dict[str, Any], key: str, restricted: str, score: str) -> str:
-    """Plotly reads a few HTML tags in hover texts, so what users named is escaped; quotes it would show escaped."""
+    """Return the hover text of a client. Names are escaped, as Plotly interprets HTML tags, but quotes are not."""
     share, own = known(row[key]), known(row.get(restricted))
     lines = [
         f"<b>client {escape(_short(row.get('client'), 40), quote=False)}</b>",
@@ -102,7 +102,7 @@ def _describe(row: dict[str, Any], key: str, restricted: str, score: str) -> str
         f"{count(row.get('visits'))} visits",
     ]
     if own is not None and own != share:
-        lines.insert(2, f"among its own classes {percent(own)} %")
+        lines.insert(2, f"{percent(own)} % among its own classes")
     return "<br>".join(lines)
 
 

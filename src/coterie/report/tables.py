@@ -1,4 +1,4 @@
-"""A table for the terminal and for Markdown."""
+"""Tables for the terminal and for Markdown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 
 @dataclass(frozen=True)
 class Table:
-    """Headings, lines of text, a title above and notes below."""
+    """A table of text, with a title above and notes below."""
 
     headings: Sequence[str]
     lines: Sequence[Sequence[str]]

@@ -1,4 +1,4 @@
-"""What a run says in the terminal when it is done."""
+"""Output of a finished run in the terminal."""
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -11,10 +11,10 @@ from coterie.report.units import count, duration, percent, percent_with_error, s
 
 
 def closing_table(summary: Summary) -> Table:
-    """The score over clients in percent, a row for each protocol."""
+    """Return a table of the score over clients in percent, with a row for each protocol."""
     columns = {key: heading for key, heading in shown_statistics(summary).items() if key not in ("mean", "stderr")}
     table = Table(
-        title=f"{summary.score} over clients, %",
+        title=f"{summary.score[0].upper()}{summary.score[1:]} over clients, in percent",
         title_justify="left",
         title_style="dim",
         caption=emphasis_sentence(summary) or None,
@@ -36,8 +36,13 @@ def closing_table(summary: Summary) -> Table:
     return table
 
 
+def explanations() -> str:
+    """Return what the rows of the closing table mean, one line each."""
+    return "\n".join(f"{protocol.title}: {protocol.explanation}" for protocol in PROTOCOLS)
+
+
 def cost_line(summary: Summary) -> str:
-    """What the training cost all clients together."""
+    """Return one line with the cost of training, summed over clients."""
     cost = summary.cost
     return (
         f"{count(summary.rounds)} rounds: {scaled(cost.bytes_down, 'B')} down, {scaled(cost.bytes_up, 'B')} up, "

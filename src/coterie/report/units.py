@@ -1,16 +1,17 @@
-"""Figures as people read them."""
+"""Numbers as text for people to read."""
 
 import math
 from typing import Any
 
 DASH = "–"  # noqa: RUF001
-"""Stands for a figure that does not exist."""
+"""Text for a missing figure."""
 
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+"""Decimal prefixes of units."""
 
 
 def known(value: Any) -> float | None:
-    """A finite number, or None; a figure from a CSV file may still be text."""
+    """Return the value as a finite number, or None. The value may be text, as in a CSV file."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -19,32 +20,32 @@ def known(value: Any) -> float | None:
 
 
 def percent(share: Any, digits: int = 2) -> str:
-    """0.9768 -> 97.68; the sign is left to the heading."""
+    """Return a share in percent without the percent sign: 0.9768 -> 97.68."""
     number = known(share)
     return DASH if number is None else f"{100 * number:.{digits}f}"
 
 
 def percent_with_error(mean: Any, stderr: Any, digits: int = 2) -> str:
-    """97.68 ± 0.77."""
+    """Return a mean and its standard error in percent: 97.68 ± 0.77."""
     if known(mean) is None or known(stderr) is None:
         return percent(mean, digits)
     return f"{percent(mean, digits)} ± {percent(stderr, digits)}"
 
 
 def scaled(value: Any, unit: str) -> str:
-    """Three digits and a decimal prefix: 31200000 B -> 31.2 MB."""
+    """Return a quantity with three digits and a decimal prefix: 31200000 B -> 31.2 MB."""
     number = known(value)
     if number is None:
         return DASH
     power = 0
-    # 999.5 and more would be rounded to four digits
+    # 999.5 and above would be rounded to four digits
     while abs(number) >= 999.5 and power < len(PREFIXES) - 1:
         number, power = number / 1000, power + 1
     return f"{_three_digits(number)} {PREFIXES[power]}{unit}"
 
 
 def count(value: Any) -> str:
-    """A number of things, or a mean number of things: 12,000 or 2.5."""
+    """Return a count, or a mean of counts: 12,000 or 2.5."""
     number = known(value)
     if number is None:
         return DASH
@@ -52,7 +53,7 @@ def count(value: Any) -> str:
 
 
 def duration(seconds: Any) -> str:
-    """150 ms, 11.8 s, 3 min 05 s, 2 h 10 min."""
+    """Return a duration in fitting units: 150 ms, 11.8 s, 3 min 05 s, 2 h 10 min."""
     number = known(seconds)
     if number is None:
         return DASH

@@ -2,7 +2,7 @@
 
 
 def things(number: int, name: str) -> str:
-    """Return the number with its noun, in the plural unless it is 1."""
+    """Return a number with its noun, in the plural unless the number is 1."""
     return f"{number:,} {name}" + ("" if number == 1 else "s")
 
 

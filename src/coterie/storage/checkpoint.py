@@ -1,9 +1,9 @@
-"""Checkpoints: safetensors files and a manifest of their sha256, complete or not there at all.
+"""Checkpoints: safetensors files and a manifest with their sha256. A checkpoint is complete or does not exist.
 
-A checkpoint is a folder `round-NNNNNN`, written under another name and renamed when every byte is on the disk. The
-personal states lie beside it in `personal/`, in segments that checkpoints share: a checkpoint writes what is new, and
-lists the segments that it needs. Nothing depends on the clock, so that equal runs have equal checkpoints. The last two
-are kept: should the newer one be damaged, the older one serves.
+A checkpoint is a folder `round-NNNNNN`. It is written under another name and renamed when every byte is on the disk.
+Personal states are stored next to it in `personal/`, in segments that checkpoints share. Each checkpoint writes only
+new states and lists the segments that it needs. Nothing depends on the clock, so equal runs have equal checkpoints.
+The last two checkpoints are kept. If the newer one is damaged, the older one is used.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ from coterie.storage.segments import Segment
 from coterie.storage.store import PersonalStore
 
 KEEP = 2
+"""Number of checkpoints that are kept."""
 PERSONAL = "personal"
 logger = logging.getLogger("coterie")
 
@@ -30,10 +31,10 @@ logger = logging.getLogger("coterie")
 def save_checkpoint(
     folder: Path, index: int, trees: Mapping[str, Tree], store: PersonalStore, facts: Mapping[str, Any]
 ) -> None:
-    """`facts` are what must agree when the run is resumed."""
+    """Write a checkpoint. `facts` are stored with it and must be the same when the run is resumed."""
     layout = store.write(folder / PERSONAL)
     for segment in layout.segments:
-        segment.path.stat()  # else someone has deleted what the run still needs, and it is better to say so now
+        segment.path.stat()  # fails now if somebody deleted a file that the run still needs
     target = folder / f"round-{index:06d}"
     partial = folder / f".{target.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
@@ -54,7 +55,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(folder: Path, store: PersonalStore, facts: Mapping[str, Any]) -> tuple[int, dict[str, Tree]]:
-    """(round, trees) of the newest checkpoint that is whole, its personal states in the store; (0, {}) without one."""
+    """Restore the personal states of the newest intact checkpoint. Returns (round, trees), or (0, {}) without one."""
     for target in _newest_first(folder):
         try:
             manifest = _manifest(target)
@@ -64,22 +65,22 @@ def load_checkpoint(folder: Path, store: PersonalStore, facts: Mapping[str, Any]
             }
             segments = [Segment.checked(_segment(folder, sha256)) for sha256 in manifest[PERSONAL]]
         except (OSError, ValueError, KeyError) as error:
-            logger.warning("%s is damaged (%s)", target, error)
+            logger.warning("%s is damaged (%s) and is skipped", target, error)
             continue
         for name, value in facts.items():
             if manifest.get(name) != value:
                 raise UserError(
-                    f"{target}: the {name} differs from the one this run was started on; resume with the same"
+                    f"{target}: the {name} differs from the one that this run started with; resume with the same {name}"
                 )
         store.restore(segments)
         return manifest["round"], trees
     if _newest_first(folder):
-        raise UserError(f"no checkpoint in {folder} is whole; start the run anew in another folder")
+        raise UserError(f"all checkpoints in {folder} are damaged; start the run again in another folder")
     return 0, {}
 
 
 def _clean(folder: Path, newest: Path) -> None:
-    """Keep the newest and those before it; what is called later is what the run could not resume from."""
+    """Delete all but the newest checkpoint and the one before it. Later ones were damaged when the run was resumed."""
     rounds = _newest_first(folder)
     place = rounds.index(newest)
     kept = rounds[place : place + KEEP]
@@ -88,7 +89,7 @@ def _clean(folder: Path, newest: Path) -> None:
     try:
         needed = {_segment(folder, sha256) for target in kept for sha256 in _manifest(target)[PERSONAL]}
     except (OSError, ValueError, KeyError):
-        return  # an older one is damaged; when it goes, what only it needed goes as well
+        return  # an older checkpoint is damaged; its segments are deleted together with it
     for path in {*(folder / PERSONAL).glob("*")} - needed:
         path.unlink()
 
@@ -105,7 +106,7 @@ def _segment(folder: Path, sha256: str) -> Path:
 def _checked(path: Path, expected: str) -> bytes:
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != expected:
-        raise ValueError(f"the sha256 of {path.name} is not what was written down")
+        raise ValueError(f"the sha256 of {path.name} differs from the recorded one")
     return content
 
 

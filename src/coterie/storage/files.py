@@ -1,4 +1,4 @@
-"""Files that outlive a crash of the machine: every byte is on the disk before anyone is told so."""
+"""Files that survive a crash of the machine: functions return only when every byte is on the disk."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ from coterie.core.tree import Tree
 
 
 def write_durably(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
-    """The sha256 of what was written."""
+    """Write the chunks to a file and return their sha256."""
     total = hashlib.sha256()
     with path.open("wb") as file:
         for chunk in chunks:
@@ -21,7 +21,7 @@ def write_durably(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
 
 
 def sync_folder(path: Path) -> None:
-    """What was created, renamed or deleted in the folder stays so."""
+    """Make files that were created, renamed or deleted in the folder survive a crash."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The run folder: recipe.toml, rounds.jsonl, clients.csv, summary.json, report.html, checkpoint/."""
+"""The folder of a run: recipe.toml, rounds.jsonl, clients.csv, summary.json, report.html and checkpoint/."""
 
 import csv
 import io
@@ -29,11 +29,11 @@ COLUMNS = (
     "adapted",
     "adapted_restricted",
 )
-"""Of clients.csv, even where everyone has left."""
+"""Columns of clients.csv. The header is written even if no client is left."""
 
 
 class RunFolder:
-    """Held by one process at a time. Nothing that existed is overwritten but a run's own files by the same run."""
+    """The folder of a run, locked by one process at a time. A run overwrites only its own files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,16 +47,17 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, recipe: dict[str, Any]) -> "RunFolder":
+        """Create and lock the folder of a new run."""
         try:
             if (path / "recipe.toml").exists():
                 raise UserError(
-                    f"{path} already holds a run; choose another --out, or go on with it by --resume {path}"
+                    f"{path} already holds a run; choose another --out, or continue it with --resume {path}"
                 )
             if path.exists() and (not path.is_dir() or {file.name for file in path.iterdir()} - {".lock"}):
                 raise UserError(f"{path} exists and is not an empty folder; choose another --out")
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"cannot make the folder {path}: {error.strerror}") from None
+            raise UserError(f"cannot create the folder {path}: {error.strerror}") from None
         folder = cls(path)
         folder.rounds.touch()
         write_atomically(path / "recipe.toml", tomli_w.dumps(recipe).encode())
@@ -64,41 +65,45 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path, recipe: dict[str, Any]) -> "RunFolder":
-        """For resuming: the recipe must be the one that the run was started with, but may have more rounds."""
+        """Lock the folder of a run to resume it. The recipe must be the same, but may have more rounds."""
         there = read_recipe(path)
         rounds = there.get("run", {}).get("rounds", 0)
         longer = recipe["run"]["rounds"] > rounds
         alike = {**recipe, "run": {**recipe["run"], "rounds": rounds}} if longer else recipe
         if difference := first_difference(there, alike):
             raise UserError(
-                f"{path / 'recipe.toml'} differs from this recipe at {difference}; resume with the same, or with more "
-                "rounds"
+                f"{path / 'recipe.toml'} differs from this recipe at {difference}; resume with the same recipe, or "
+                "with more rounds"
             )
         return cls(path)
 
     def lengthen(self, recipe: dict[str, Any]) -> None:
-        """To the rounds of this recipe, if they are more: then the run is not finished any more."""
+        """Store the recipe if it has more rounds than before. The run then no longer counts as finished."""
         if recipe["run"]["rounds"] > read_recipe(self.path)["run"]["rounds"]:
             (self.path / "summary.json").unlink(missing_ok=True)
             write_atomically(self.path / "recipe.toml", tomli_w.dumps(recipe).encode())
 
     @property
     def rounds(self) -> Path:
+        """Path of rounds.jsonl."""
         return self.path / "rounds.jsonl"
 
     @property
     def checkpoints(self) -> Path:
+        """Path of the folder with checkpoints."""
         return self.path / "checkpoint"
 
     def num_records(self) -> int:
+        """Return the number of rounds in rounds.jsonl."""
         return self.rounds.read_bytes().count(b"\n")
 
     def append(self, record: Record) -> None:
+        """Add a round to rounds.jsonl."""
         with self.rounds.open("a") as file:
             file.write(json.dumps(record.to_json()) + "\n")
 
     def sync(self) -> None:
-        """Every record so far is on the disk; to be called before a checkpoint says so."""
+        """Wait until all records are on the disk. Call it before writing a checkpoint."""
         with self.rounds.open("a") as file:
             os.fsync(file.fileno())
 
@@ -110,6 +115,7 @@ class RunFolder:
         return history
 
     def finish(self, summary: Summary, clients: list[dict[str, Any]], page: str) -> None:
+        """Write clients.csv, report.html and summary.json."""
         rows = io.StringIO()
         writer = csv.DictWriter(rows, COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -119,14 +125,15 @@ class RunFolder:
         write_atomically(self.path / "summary.json", (json.dumps(summary.to_json(), indent=2) + "\n").encode())
 
     def close(self) -> None:
+        """Unlock the folder."""
         self._lock.release()
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """The resolved recipe of a run folder."""
+    """Read the recipe of a run folder, with the value of every setting."""
     file = path / "recipe.toml"
     if not file.exists() or not (path / "rounds.jsonl").exists():
-        raise UserError(f"{path} is not the folder of a run: it has no recipe.toml and rounds.jsonl")
+        raise UserError(f"{path} is not the folder of a run: recipe.toml or rounds.jsonl is missing")
     try:
         return tomllib.loads(file.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -178,7 +185,7 @@ def _records(file: Path, lines: Sequence[str]) -> list[Record]:
 
 
 def first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
-    """The first key at which two recipes differ, with both values; empty where they are the same."""
+    """Return the first key at which two recipes differ, with both values, or an empty string if they are equal."""
     for key in sorted(old.keys() | new.keys()):
         mine, other = old.get(key), new.get(key)
         if isinstance(mine, dict) and isinstance(other, dict):

@@ -1,8 +1,8 @@
-"""A segment: the trees of many clients in one safetensors file, written once and read row by row.
+"""Segments: safetensors files with the trees of many clients, written once and read row by row.
 
-Clients whose trees have the same names, types and shapes form a group. A group's tensors are stacked along a leading
-axis, next to a column that says whose row is whose, so that the header stays small however many the clients. A file is
-named by its sha256: it cannot change, and equal runs have equal files.
+Clients whose trees have the same names, types and shapes form a group. The tensors of a group are stacked along a
+leading axis, next to a column with the indices of the clients. The header therefore stays small for any number of
+clients. A file is named by its sha256, so it never changes, and equal runs have equal files.
 """
 
 import hashlib
@@ -36,15 +36,15 @@ DTYPES = {
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 CLIENTS = ""
-"""The column of client indices; no tensor has this name."""
+"""Name of the column with the indices of clients. No tensor has this name."""
 CHUNK = 1 << 22
-"""The bytes that are held in memory while rows go from file to file."""
+"""Number of bytes that are held in memory while rows are copied between files."""
 
 Rows = NDArray[np.int64]
 
 
 class Column(NamedTuple):
-    """One tensor of each row."""
+    """Name, type and shape of one tensor in each row."""
 
     name: str
     dtype: torch.dtype
@@ -59,16 +59,16 @@ Kind = tuple[Column, ...]
 
 
 class Block(NamedTuple):
-    """Rows of one kind, on their way into a segment."""
+    """Rows of one kind that are to be written to a segment."""
 
     kind: Kind
     num_rows: int
     read: Callable[[Column], Iterable[memoryview]]
-    """A column's bytes, row after row."""
+    """Function that returns the bytes of a column, row by row."""
 
 
 def fresh_blocks(trees: dict[int, Tree]) -> list[Block]:
-    """Trees that are in memory, contiguous and on the CPU, by client."""
+    """Group trees by kind. They must be contiguous and on the CPU."""
     groups: dict[Kind, list[int]] = {}
     for client, tree in sorted(trees.items()):
         columns = (Column(name, value.dtype, tuple(value.shape)) for name, value in tree.items())
@@ -87,7 +87,7 @@ def fresh_blocks(trees: dict[int, Tree]) -> list[Block]:
 
 
 def write_segment(folder: Path, blocks: Iterable[Block]) -> "Segment":
-    """A new file, on the disk when this returns; the blocks are never in memory as a whole."""
+    """Write blocks to a new segment, which is on the disk when this returns. Blocks are streamed."""
     groups: dict[Kind, list[Block]] = {}
     for block in blocks:
         groups.setdefault(block.kind, []).append(block)
@@ -122,7 +122,7 @@ class _Group(NamedTuple):
     first_row: int
     num_rows: int
     columns: dict[Column, int]
-    """Where in the file each begins."""
+    """Offset in the file at which each column begins."""
 
     @property
     def row_bytes(self) -> int:
@@ -130,7 +130,7 @@ class _Group(NamedTuple):
 
 
 class Segment:
-    """A segment's rows, numbered through its groups; they can be read even when the file has been deleted."""
+    """A segment. Rows are numbered across its groups and can be read even after the file was deleted."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -155,14 +155,14 @@ class Segment:
 
     @classmethod
     def checked(cls, path: Path) -> "Segment":
-        """As opened, or ValueError where the file is not what was written."""
+        """Open a segment. Raises ValueError if the content of the file has changed."""
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != path.stem:
-                raise ValueError(f"the sha256 of {path.name} is not what was written down")
+                raise ValueError(f"the sha256 of {path.name} differs from the recorded one")
         return cls(path)
 
     def __getitem__(self, row: int) -> Tree:
-        """By way of plain reads: all that was ever read through a map would count as memory of the process."""
+        """Read one row. Plain reads are used: pages of a memory map would count as memory of the process."""
         group = self._groups[bisect_right(self._first_rows, row) - 1]
         columns = [column for column in group.columns if column.name != CLIENTS]
         places = [group.columns[column] + (row - group.first_row) * column.num_bytes for column in columns]
@@ -172,25 +172,25 @@ class Segment:
                 for place, value in zip(places, tree.values(), strict=True):
                     file.seek(place)
                     if file.readinto(_raw(value)) != value.nbytes:
-                        raise OSError(f"{self.path} was cut short while the run was using it")
+                        raise OSError(f"{self.path} was truncated while the run was using it")
         except FileNotFoundError:
             for place, value in zip(places, tree.values(), strict=True):
                 _raw(value)[:] = self._map[place : place + value.nbytes].numpy().data
         return tree
 
     def clients(self) -> Rows:
-        """Whose each row is."""
+        """Return the index of the client of each row."""
         column = Column(CLIENTS, torch.int64, ())
         return np.concatenate(
             [np.fromfile(self.path, np.int64, group.num_rows, offset=group.columns[column]) for group in self._groups]
         )
 
     def live_bytes(self, rows: Rows) -> int:
-        """What these rows weigh."""
+        """Return the size of these rows in bytes."""
         return sum(len(inside) * group.row_bytes for group, inside in self._by_group(rows))
 
     def blocks(self, rows: Rows) -> list[Block]:
-        """These rows, to be copied into another segment."""
+        """Return these rows as blocks, to copy them into another segment."""
 
         def block(group: _Group, inside: Rows) -> Block:
             return Block(tuple(group.columns), len(inside), lambda column: self._copy(group, column, inside))

@@ -1,12 +1,12 @@
-"""What clients keep between their visits: in memory until a checkpoint, in the checkpoint's segments from then on.
+"""Personal states of clients between their visits, in memory until the next checkpoint and in its segments afterwards.
 
-A million clients take some megabytes: two small integers each say where the newest state lies. A checkpoint writes what
-was put since the one before, as one new segment, and nothing else, but for two chores that keep the disk in order:
+A million clients need a few megabytes: two small integers per client say where its newest state is stored. A checkpoint
+writes the states that changed since the last one as a new segment. It also does two things to keep the disk tidy:
 
-- a segment of which less than half is still the newest is written anew, so that the disk holds at most twice what is
-  alive; each byte so copied is paid for by one that died;
-- where FAN segments have come to be of about the same size they become one, so that there are few; a state is copied
-  so once for each power of FAN.
+- It rewrites a segment of which less than half is still current, so that the disk holds at most twice the current
+  states. Each byte that is copied this way is paid for by a byte that became obsolete.
+- It merges segments once FAN of them have about the same size, so that there are only a few. A state is copied this way
+  once for each power of FAN.
 """
 
 from collections.abc import Callable
@@ -22,24 +22,27 @@ from coterie.core.tree import Tree
 from coterie.storage.segments import Rows, Segment, fresh_blocks, write_segment
 
 FAN = 16
+"""Number of segments of about the same size that are merged."""
 NOWHERE = -1
+"""Place of a client without a state on the disk."""
 
 
 class Layout(NamedTuple):
-    """Where the newest state of each client lies on the disk."""
+    """Location of the newest state of each client on the disk."""
 
     segments: list[Segment]
     place: NDArray[np.int16]
-    """Of the segment, for each client."""
+    """Index of the segment, for each client."""
     row: NDArray[np.int32]
-    """Within the segment, for each client."""
+    """Row within the segment, for each client."""
 
     @classmethod
     def empty(cls, num_clients: int) -> "Layout":
+        """Return a layout without any state on the disk."""
         return cls([], np.full(num_clients, NOWHERE, np.int16), np.zeros(num_clients, np.int32))
 
     def append(self, segment: Segment) -> None:
-        """Its rows are newer than all others."""
+        """Add a segment whose rows are newer than all others."""
         clients = segment.clients()
         self.place[clients] = len(self.segments)
         self.row[clients] = np.arange(len(clients))
@@ -47,16 +50,16 @@ class Layout(NamedTuple):
 
 
 class PersonalStore:
-    """A client that was never visited has what `create` gives, and takes no room.
+    """Personal states by client. A client that was never visited has the state `create` returns and needs no memory.
 
-    Trees are copied on their way in and out, so that it makes no difference whether a state is on the disk yet.
+    Trees are copied when they are stored and when they are read, so it does not matter whether a state is on the disk.
     """
 
     def __init__(self, create: Callable[[int], Tree], num_clients: int, device: torch.device) -> None:
         self._create = create
         self._device = device
         self._fresh: dict[int, Tree] = {}
-        """What was put since the last checkpoint, on the CPU."""
+        """States that changed since the last checkpoint, on the CPU."""
         self._layout = Layout.empty(num_clients)
 
     def __getitem__(self, client: int) -> Tree:
@@ -75,7 +78,7 @@ class PersonalStore:
         }
 
     def write(self, folder: Path) -> Layout:
-        """Put on the disk what is only in memory. The store goes on as before until it `adopt`s the result."""
+        """Write the states that are only in memory to the disk. Pass the result to `adopt` to start using it."""
         if not self._fresh:
             return self._layout
         segments, place, row = self._layout
@@ -94,12 +97,12 @@ class PersonalStore:
         return layout
 
     def adopt(self, layout: Layout) -> None:
-        """From now on what is on the disk is read from there."""
+        """Read states from the disk from now on."""
         self._layout = layout
         self._fresh = {}
 
     def restore(self, segments: list[Segment]) -> None:
-        """Be as the store that wrote a checkpoint of these segments."""
+        """Take over the states of a checkpoint that consists of these segments."""
         layout = Layout.empty(len(self._layout.place))
         for segment in segments:
             layout.append(segment)
@@ -107,7 +110,7 @@ class PersonalStore:
 
     @cached_property
     def _starts_empty(self) -> bool:
-        """Whether a client of which nothing is kept has an empty tree: a method gives something to all, or to none."""
+        """Whether an unvisited client has an empty tree. A method gives an initial state to all clients or to none."""
         return not self._create(0)
 
     def is_unvisited(self, client: int) -> bool:
@@ -116,7 +119,7 @@ class PersonalStore:
 
 
 def _to_merge(segments: list[Segment], live: list[Rows], num_fresh: int) -> set[int]:
-    """Which segments are to go into the next one, next to `num_fresh` new rows."""
+    """Return the segments to merge into the next one, which also receives `num_fresh` new rows."""
     chosen = {k for k, segment in enumerate(segments) if 2 * segment.live_bytes(live[k]) < segment.num_bytes}
     while True:
         level = _level(num_fresh + sum(len(live[k]) for k in chosen))
@@ -127,7 +130,7 @@ def _to_merge(segments: list[Segment], live: list[Rows], num_fresh: int) -> set[
 
 
 def _level(num_rows: int) -> int:
-    """The logarithm to the base FAN, rounded down."""
+    """Return the logarithm to the base FAN, rounded down."""
     level = 0
     while num_rows >= FAN:
         num_rows //= FAN

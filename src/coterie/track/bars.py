@@ -1,4 +1,4 @@
-"""The progress bars of a run: rounds with loss, score and time left; clients that settle before they are visited."""
+"""Progress bars of a run: one for rounds, and one for clients that the method prepares before their first visit."""
 
 from types import TracebackType
 from typing import Self
@@ -19,7 +19,7 @@ from coterie.server.rounds import Rounds
 
 
 class Bars:
-    """How many of how many, what is told of it, and the time left."""
+    """Progress bars that show counts, a short message and the remaining time."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self._bar = Progress(
@@ -44,6 +44,7 @@ class Bars:
         self.stop()
 
     def stop(self) -> None:
+        """Stop updating the bars."""
         self._bar.stop()
 
 
@@ -56,11 +57,12 @@ class RunProgress(Bars):
         done = len(rounds.history)
         self._task = self._bar.add_task("round", total=rounds.num_rounds, completed=done, told=self._told())
         self._preparing = self._bar.add_task(
-            "client", total=len(clients.ids), told="prepared, of all clients", start=False, visible=False
+            "client", total=len(clients.ids), told="clients prepared", start=False, visible=False
         )
         clients.on_prepared = self._prepared
 
     def advance(self, record: Record) -> None:
+        """Show that a round has ended."""
         if record.train_loss is not None:
             self._latest["loss"] = f"{record.train_loss:.4f}"
         if record.eval is not None:

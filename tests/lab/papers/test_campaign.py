@@ -90,7 +90,7 @@ def test_interrupted_in_a_cell_it_goes_on_to_the_same_bits(monkeypatch, tmp_path
     with monkeypatch.context() as patch:
         stop_after(patch, 11)  # in the third round of the second cell
         assert reproduce(patch, *arguments, "--out", "parts") == 130
-    assert "again to go on" in capsys.readouterr().err
+    assert "again to continue" in capsys.readouterr().err
     second = tmp_path / "parts" / "digits-fedavg-seed0"
     assert len((second / "rounds.jsonl").read_text().splitlines()) == 3
     assert not (second / "summary.json").exists()
@@ -152,7 +152,7 @@ def test_changes_are_for_all_cells_and_are_recorded(monkeypatch, tmp_path, capsy
 
 def test_a_sample_of_the_clients_is_said_to_be_one(monkeypatch, tmp_path):
     assert reproduce(monkeypatch, "tiny", "--methods", "fedavg", "--out", "here", "--set", "eval.clients=5") == 0
-    assert "Of all clients 5, drawn at random, are evaluated." in (tmp_path / "here" / "table.md").read_text()
+    assert "Evaluated: a random sample of 5 clients." in (tmp_path / "here" / "table.md").read_text()
 
 
 def test_a_run_that_is_older_than_a_setting_is_still_finished(monkeypatch, tmp_path):
@@ -199,7 +199,7 @@ def test_the_estimate(tmp_path):
     assert bad.seconds != bad.seconds  # it diverges at once
     table = estimate_table([Estimate(good.cell, 8, 4, 3.0, 3.0), bad])
     assert table.lines[0] == ["digits-pflego-seed0", "8", "3 s", "1.0"]
-    assert table.lines[-1] == ["all", "", "", "1.0"]
+    assert table.lines[-1] == ["total", "", "", "1.0"]
     assert not (tmp_path / "here").exists()  # nothing is left of what was timed
     with pytest.raises(KeyboardInterrupt):
         list(campaign.estimates(campaign.missing(), lambda: True))

@@ -249,7 +249,7 @@ def test_the_command_measures_what_is_missing_and_goes_on(tiny, monkeypatch, tmp
     with monkeypatch.context() as patch:
         patch.setattr(convex.ScafflixConvex, "result", counted)
         assert reproduce(patch, "--out", "here", *few) == 130
-    assert "again to go on" in capsys.readouterr().err
+    assert "again to continue" in capsys.readouterr().err
     assert sorted(path.stem for path in kept.iterdir()) == sorted(made[:2])
     before = {path.name: path.read_bytes() for path in kept.iterdir()}
     monkeypatch.setattr(convex.ScafflixConvex, "result", lambda *args: (made.append(args[1].name), result(*args))[1])
@@ -274,7 +274,7 @@ def test_without_measurements_a_table_that_is_there_stays(tiny, monkeypatch, tmp
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "table.md").write_text("kept")
     assert reproduce(monkeypatch, "--only-table", "--out", "here") == 2
-    assert "leave out --only-table" in capsys.readouterr().err
+    assert "omit --only-table" in capsys.readouterr().err
     assert [(path.name, path.read_text()) for path in (tmp_path / "here").iterdir()] == [("table.md", "kept")]
 
 
@@ -308,11 +308,11 @@ def test_the_arithmetic_of_the_table():
     table = figures.tables(placed)[0]
     assert table.lines[0] == ["d", "iid", "1", "4", "1", "4.0", "3", "1"]
     assert table.lines[1] == ["d", "iid", "0.1", "2", "1.5", "1.3", "3", "1.5"]
-    assert "fewer rounds than GD at each alpha: so in 2 of 2 lines" in table.notes[0]
-    assert table.notes[1].startswith("GD needs fewer rounds as alpha falls: so on 1 of 1 splits")
-    assert table.notes[2].startswith("Scafflix needs fewer rounds as alpha falls: so on 0 of 1 splits")
+    assert "fewer rounds than GD at each alpha. It holds in 2 of 2 lines" in table.notes[0]
+    assert "GD needs fewer rounds as alpha decreases. It holds on 1 of 1 splits" in table.notes[1]
+    assert "Scafflix needs fewer rounds as alpha decreases. It holds on 0 of 1 splits" in table.notes[2]
     assert "at most 1.00 times the smallest" in table.notes[3]
-    assert "takes 1.83 to 2.33 times the local gradients" in table.notes[4]
+    assert "needs 1.83 to 2.33 times the local gradients" in table.notes[4]
     short = [curve(("gd", "1", "", "0"), [1.0, 1e-3]), curve(("scafflix", "1", "", "0"), [1.0, 1e-9])]
     table = figures.tables(short)[0]
     assert table.lines[0][3:6] == ["–", "1", "–"]  # noqa: RUF001

@@ -119,11 +119,11 @@ def test_the_rate_is_chosen_by_validation_and_not_by_test():
     assert [each.at["rate"] for each in best(rows)] == ["0.3"]
     unfinished = [row("flix", "1", "T", "0.1", None, 0.0), row("flix", "1", "T", "0.3", 90.0, 70.0)]
     assert [each.at["rate"] for each in best(unfinished)] == ["0.3"]
-    assert counted(unfinished).notes[1:] == ["Not all rates are measured yet in: d methods flix alpha=0.5 1 T."]
+    assert counted(unfinished).notes[1:] == ["Some rates are not measured yet: d methods flix alpha=0.5 1 T."]
     ended = [replace(unfinished[0], diverged=True), unfinished[1]]
-    assert "largest or the smallest of them in: d methods flix alpha=0.5 1 T." in counted(ended).notes[-1]
+    assert "so another rate may be better: d methods flix alpha=0.5 1 T." in counted(ended).notes[-1]
     assert len(best([*rows, row("flix", "1", "5T", "0.1", 1.0, 1.0)])) == 2
-    assert "largest or the smallest of them in: d methods flix alpha=0.5 1 T." in counted(rows).notes[-1]
+    assert "so another rate may be better: d methods flix alpha=0.5 1 T." in counted(rows).notes[-1]
     middle = [*rows, row("flix", "1", "T", "1", 50.0, 99.0)]
     assert "of them" not in " ".join(counted(middle).notes[1:])
 
@@ -141,7 +141,8 @@ def test_the_table_counts_and_says_what_holds():
     assert [line[4:6] for line in table.lines] == [["0", "0"], ["T", "T"], ["T", "5T"], ["5T", "5T"], ["T", "5T"]]
     assert table.lines[1][6:] == ["0.1", "80.00 ± 0.10", "80.00 ± 0.30", "87.18"]
     assert table.notes[-1] == (
-        "d: Scafflix is +24.00 ± 0.42 to the local optima alone; +4.00 ± 0.42 to FLIX at equal aggregations; "
-        "-0.50 ± 0.42 to FLIX at equal aggregations and gradients; -1.00 ± 0.42 to FLIX at equal local gradients."
+        "d, Scafflix minus the others in percentage points: the local optima alone +24.00 ± 0.42; "
+        "FLIX at equal aggregations +4.00 ± 0.42; FLIX at equal aggregations and gradients -0.50 ± 0.42; "
+        "FLIX at equal local gradients -1.00 ± 0.42."
     )
     assert len(Nets().table([row("flix", "1", "T", "0.1", None, 0.0)]).notes) == 1

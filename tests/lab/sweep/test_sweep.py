@@ -116,7 +116,7 @@ def test_pruned_trials_are_listed_as_such_and_have_no_result(whole):
     pruned = [trial.number for trial in whole.trials if trial.state == "pruned"]
     assert 0 < len(pruned) < len(whole.trials)
     assert {trial.state for trial in whole.trials} == {"complete", "pruned"}
-    listed, others = (whole.out / "table.md").read_text().split("Not complete")
+    listed, others = (whole.out / "table.md").read_text().split("Incomplete trials")
     for trial in found(whole)["trials"]:
         is_pruned = trial["trial"] in pruned
         assert (trial["validation"] is None) == is_pruned
@@ -197,13 +197,18 @@ def test_tpe_draws_within_its_ranges_and_goes_on_with_more_trials(tmp_path):
 
 
 WRONG = {
-    "no validation": (RATES, ["partition.validation=0.0"], {}, ["partition.validation=0.2", "not for choosing"]),
+    "no validation": (
+        RATES,
+        ["partition.validation=0.0"],
+        {},
+        ["partition.validation=0.2", "not be used to choose"],
+    ),
     "too little": (RATES, ["partition.validation=0.001"], {}, ["partition.validation"]),
     "no new users": (RATES, ["partition.new_users=0.0"], {"protocol": "new_after"}, ["partition.new_users"]),
     "no rounds": (RATES, ["run.rounds=0"], {}, ["run.rounds"]),
     "trials of a grid": (RATES, [], {"trials": 5}, ["all of its 2 combinations", "--trials"]),
     "a range in a grid": ({"method": {"eta": {"low": 0.1, "high": 1.0}}}, [], {}, ["--search tpe"]),
-    "an empty space": ({}, [], {}, ["nothing to search"]),
+    "an empty space": ({}, [], {}, ["search space is empty"]),
     "an unknown key": ({"method": {"etta": [1]}}, [], {}, ["method.etta", "'eta'"]),
     "what a run would refuse": (RATES, ["run.clients_per_round=99"], {}, ["run.clients_per_round"]),
 }
@@ -220,9 +225,9 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path, case):
 
 
 def test_a_folder_is_for_one_sweep(tmp_path, grid):
-    with pytest.raises(UserError, match=r"another sweep: sweep\.space\.method\.tau"):
+    with pytest.raises(UserError, match=r"other settings: sweep\.space\.method\.tau"):
         sweep(grid.out, RATES, prune=False)
-    with pytest.raises(UserError, match=r"another sweep: run\.seed"):
+    with pytest.raises(UserError, match=r"other settings: run\.seed"):
         sweep(grid.out, grid.settings.space, ["run.seed=3"], prune=False)
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()

@@ -65,11 +65,11 @@ def test_the_page_shows_results_of_complete_trials_only():
     assert [row[0] for row in page.rows if row[0].isdigit()] == ["2", "0", "1", "3"]
     assert "Best: trial 2\nmethod.eta 0.1 · model.name <b>" in page.text
     assert "90.00" not in page.text  # how far a pruned trial had come is no score
-    assert page.row("existing, as is (decides)") == {"validation": "75.00 ± 1.23", "test": "65.43 ± 1.23"}
+    assert page.row("existing, as is (used to choose)") == {"validation": "75.00 ± 1.23", "test": "65.43 ± 1.23"}
     assert page.cards[0].split()[:5] == ["Best", "on", "validation", "existing,", "as"]
     assert "75.0" in page.cards[0]
     assert "65.4" in page.cards[1]
-    assert "of the best trial only" in page.cards[1]
+    assert "shown for the best trial only" in page.cards[1]
     assert "1 pruned, 1 diverged" in page.cards[3]
 
 
@@ -99,6 +99,6 @@ def test_the_curves_tell_the_best_from_the_others():
 def test_a_page_without_a_complete_trial():
     found = replace(FOUND, summary=None, trials=FOUND.trials[3:])
     page = Parsed(sweep_page("mine", found, None))
-    assert "Nothing was measured" in page.text
+    assert "There is nothing to show" in page.text
     assert "Best: trial" not in page.text
     assert page.figures == {}

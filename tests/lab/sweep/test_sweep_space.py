@@ -49,12 +49,12 @@ def test_another_method_takes_its_own_settings():
 
 
 BAD = {
-    "nothing": ({}, ["nothing to search", "sweep.space"]),
-    "an empty section": ({"method": {}}, ["nothing to search"]),
+    "nothing": ({}, ["search space is empty", "sweep.space"]),
+    "an empty section": ({"method": {}}, ["search space is empty"]),
     "no key": ({"method": [1]}, ["sweep.space.method", "name a key"]),
     "no values": ({"method": {"eta": []}}, ["sweep.space.method.eta", "at least one"]),
     "a value twice": ({"method": {"eta": [0.1, 0.2, 0.1]}}, ["sweep.space.method.eta", "0.1 twice"]),
-    "one value": ({"method": {"eta": 0.1}}, ["sweep.space.method.eta", "a list, or a range"]),
+    "one value": ({"method": {"eta": 0.1}}, ["sweep.space.method.eta", "a list or a range"]),
     "no high": ({"method": {"eta": {"low": 1}}}, ["sweep.space.method.eta", "needs high"]),
     "a misspelt end": ({"method": {"eta": {"low": 1, "high": 2, "lgo": True}}}, ["method.eta.lgo", "low, high, log"]),
     "ends turned round": ({"method": {"eta": {"low": 2.0, "high": 1.0}}}, ["low = 2.0", "below high = 1.0"]),

@@ -61,7 +61,7 @@ def test_tpe_learns_where_trials_diverge(tmp_path):
 
 def test_a_sweep_does_not_go_on_with_other_data(tmp_path):
     Study(tmp_path / "study.log", RATES, None, 0, "these data")
-    with pytest.raises(UserError, match="begun on other data"):
+    with pytest.raises(UserError, match="uses other data"):
         Study(tmp_path / "study.log", RATES, None, 0, "those data")
 
 

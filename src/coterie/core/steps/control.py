@@ -27,6 +27,10 @@ from coterie.errors import UserError
 from coterie.streams import generator
 
 Mixing = Annotated[float, Field(ge=0, le=1)]
+MixingWeights = Annotated[
+    Mixing | dict[str, Mixing],
+    Field(description="Share of the shared model in the client's model: one number for all clients, or one by name."),
+]
 
 
 def steps_to_coin(p: float, rnd: Round) -> int:

@@ -27,6 +27,10 @@ Bound = Literal["1/L", "1/trace"]
 Step = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Chance = Annotated[float, Field(gt=0, le=1)]
 Solver = Literal["gd", "newton"]
+CoinChance = Annotated[
+    Chance | Literal["optimal"],
+    Field(description='Probability of an aggregation after a local step. "optimal" is from theory for linear models.'),
+]
 
 
 class Curvature(NamedTuple):

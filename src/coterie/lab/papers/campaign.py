@@ -1,4 +1,4 @@
-"""Many runs, each in a folder of its own: what is missing, how long it will take, and going on where it stopped."""
+"""Campaigns: all runs of an experiment, each in its own folder. Interrupted campaigns continue where they stopped."""
 
 import json
 import math
@@ -25,33 +25,36 @@ from coterie.storage.folder import first_difference
 from coterie.training import Training, prepare
 
 DIVERGED = "diverged.txt"
-"""Beside the files of a run that left the finite numbers: what it said."""
+"""File in the folder of a run that diverged, with the error message."""
 BRIEF = 20.0
-"""A first round that takes fewer seconds is not what is told: the second one is, when everything is warm."""
+"""If the first round takes fewer seconds than this, the second one is timed, when caches are warm."""
 
 
 class Estimate(NamedTuple):
+    """Estimated duration of a cell."""
+
     cell: Cell
     rounds: int
-    """That are left to play, of a run that was begun."""
+    """Number of rounds that are left to play."""
     evaluations: int
-    """Among them."""
+    """Number of these rounds that are evaluated."""
     seconds: float
-    """A round; not a number where the first one diverges."""
+    """Seconds per round, or NaN if the first round diverges."""
     visits: float
-    """Clients evaluated, over clients of a round."""
+    """Number of clients that are evaluated, relative to the size of a cohort."""
 
     @property
     def total(self) -> float:
-        """An evaluation counts as a visit to each client that is evaluated: what adaptation costs."""
+        """Total seconds. Evaluating a client is assumed to take as long as a visit, because it has to adapt."""
         return self.seconds * (self.rounds + self.evaluations * self.visits)
 
 
 def estimate_table(estimates: Sequence[Estimate]) -> Table:
-    """Cell by cell, and in all."""
+    """Return a table of the estimates, with their sum."""
     lines = [[each.cell.name, str(each.rounds), duration(each.seconds), _minutes(each.total)] for each in estimates]
     total = sum(each.total for each in estimates if not math.isnan(each.total))
-    return Table(["cell", "rounds", "a round", "minutes"], [*lines, ["all", "", "", _minutes(total)]], "Still to run")
+    lines.append(["total", "", "", _minutes(total)])
+    return Table(["cell", "rounds", "per round", "minutes"], lines, "Still to run")
 
 
 def _minutes(seconds: float) -> str:
@@ -60,16 +63,16 @@ def _minutes(seconds: float) -> str:
 
 @dataclass
 class Campaign:
-    """The chosen cells of an experiment, at one scale; all of them lie under `out`."""
+    """The chosen cells of an experiment at one scale, stored under `out`."""
 
     name: str
     wanted: Mapping[str, Sequence[str]]
-    """Values on axes of the experiment."""
+    """Chosen values, by axis of the experiment."""
     scale: str
     seeds: int
     out: Path
     changes: Sequence[str] = ()
-    """`section.key=value`, for all cells."""
+    """Changes of the form `section.key=value`, for all cells."""
 
     def __post_init__(self) -> None:
         self._held: tuple[dict[str, Any], Federation] | None = None
@@ -80,18 +83,19 @@ class Campaign:
         self.rows = [cells(variant, self.scale, self.seeds, self.changes) for variant in variants]
 
     def missing(self) -> list[Cell]:
-        """Cells that are not finished, seed by seed. One that was run with another recipe is the user's to sort out."""
+        """Return the cells that are not finished, ordered by seed. Raises UserError if a folder has another recipe."""
         for cell in self._cells:
             if difference := self._difference(cell):
                 what = f"{self.folder(cell)} was run with another recipe: {difference}"
-                raise UserError(f"{what}; set it alike, or choose another --out")
+                raise UserError(f"{what}; use the same settings, or choose another --out")
         return [cell for cell in sorted(self._cells, key=lambda cell: cell.recipe.run.seed) if not self._ended(cell)]
 
     def folder(self, cell: Cell) -> Path:
+        """Return the folder of a cell's run."""
         return self.out / cell.name
 
     def estimates(self, missing: Sequence[Cell], should_stop: Callable[[], bool]) -> Iterator[Estimate]:
-        """Each from a round that is played and thrown away. KeyboardInterrupt when told to stop."""
+        """Time one round of each cell and discard it. Raises KeyboardInterrupt when told to stop."""
         for cell in missing:
             if should_stop():
                 raise KeyboardInterrupt
@@ -105,14 +109,14 @@ class Campaign:
             yield Estimate(cell, len(left), len(due), seconds, evaluated / max(1, cohort))
 
     def training(self, cell: Cell) -> Training:
-        """To be played by `play`; it goes on where the cell's folder ends."""
+        """Prepare the training of a cell for `play`. It continues if the folder of the cell exists."""
         folder = self.folder(cell)
         return Training(cell.recipe, self._federation(cell), folder, resume=(folder / "recipe.toml").exists())
 
     def play(
         self, cell: Cell, training: Training, on_round: Callable[[Record], object], should_stop: Callable[[], bool]
     ) -> None:
-        """To the end, which may be that it diverges."""
+        """Train a cell until it is finished or diverges."""
         try:
             with self._optima:
                 training.play(on_round, should_stop)
@@ -120,9 +124,11 @@ class Campaign:
             write_atomically(self.folder(cell) / DIVERGED, f"{error}\n".encode())
 
     def report(self) -> Table:
-        """Published beside what is measured by now, of the chosen rows and of all others that lie under `out`; also
-        written to table.md and table.json. In runs.json are the figures of the single runs: with it, run folders need
-        not be kept."""
+        """Return the table of the chosen rows and of all other rows that were measured under `out`.
+
+        Also writes table.md, table.json and runs.json. The latter has the figures of single runs, so that run folders
+        need not be kept.
+        """
         self._kept.refresh()
         chosen = {row[0].row: row for row in self.rows}
         shown = [chosen.get(variant.row) or self._earlier(variant) for variant in self.experiment.variants()]
@@ -148,24 +154,26 @@ class Campaign:
         return f"{what} ({self.scale} scale)"
 
     def _notes(self) -> list[str]:
-        """What a reader of the figures must know."""
-        notes = [] if self.scale == "full" else ["At this scale the figures are not the paper's to meet."]
+        """Return what readers of the table must know."""
+        notes = (
+            [] if self.scale == "full" else ["At this scale the results cannot be compared with the published ones."]
+        )
         if drawn := sorted({cell.recipe.eval.clients for cell in self._cells if cell.recipe.eval.clients}):
-            notes.append(f"Of all clients {' or '.join(map(str, drawn))}, drawn at random, are evaluated.")
+            notes.append(f"Evaluated: a random sample of {' or '.join(map(str, drawn))} clients.")
         if self.changes:
-            notes.append(f"Changed in all of them: {', '.join(self.changes)}.")
+            notes.append(f"Changed in all runs: {', '.join(self.changes)}.")
         for cell in self._cells:
             if difference := self._difference(cell):
                 notes.append(f"{cell.name} was run with another recipe: {difference}.")
         return notes
 
     def _earlier(self, variant: Variant) -> list[Cell]:
-        """A row that is not asked for now, if it was measured before with settings like these; else nothing."""
+        """Return the cells of a row that is not chosen now, if it was measured before with the same settings."""
         if variant.row not in self._kept and not any(self.out.glob(f"{variant.row}-seed*")):
             return []
         try:
             row = cells(variant, self.scale, self.seeds, self.changes)
-        except UserError:  # such changes are not for it
+        except UserError:  # these changes do not apply to it
             return []
         return row if any(self._finished(cell) and not self._difference(cell) for cell in row) else []
 
@@ -220,24 +228,26 @@ class Campaign:
         return log.read_bytes().count(b"\n") if log.exists() else 0
 
     def _difference(self, cell: Cell) -> str:
-        """Between the recipe that a cell was run with, if it was, and the cell's; settings younger than the run have
-        their defaults in it."""
+        """Return how the recipe that a cell was run with differs from its recipe now, or an empty string.
+
+        Settings that are newer than the run have their defaults.
+        """
         written = self.folder(cell) / "recipe.toml"
         there = Recipe.parse(load(written)).as_dict() if written.exists() else self._kept.recipe(cell)
         return first_difference(there, cell.recipe.as_dict()) if there else ""
 
     def _federation(self, cell: Cell) -> Federation:
-        """Cells on the same data follow one another, and the data are dealt once for them."""
+        """Return the federation of a cell. Consecutive cells on the same data share it."""
         tree = cell.recipe.as_dict()
         key = {"data": tree["data"], "partition": tree["partition"], "seed": cell.recipe.run.seed}
         if self._held is None or self._held[0] != key:
-            self._held = None  # there may not be room for both
+            self._held = None  # there may not be enough memory for both
             self._held = key, cell.recipe.federation()
         return self._held[1]
 
 
 def _timed_round(recipe: Recipe, federation: Federation) -> tuple[float, int]:
-    """(seconds, clients in it)."""
+    """Return the seconds of a round and the size of its cohort."""
     run = prepare(recipe, federation)
     try:
         for record in run.rounds.play():

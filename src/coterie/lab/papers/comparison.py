@@ -1,4 +1,4 @@
-"""Published and measured side by side: in the terminal, as Markdown, as JSON."""
+"""Comparison of published and measured results, as tables and as JSON."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,50 +15,56 @@ from coterie.report.units import DASH, duration, scaled
 
 @dataclass(frozen=True)
 class Row:
-    """A cell of the paper's table, all seeds together."""
+    """One cell of a paper's table, with the runs of all seeds."""
 
     at: Mapping[str, str]
+    """Value on each axis of the experiment."""
     protocol: str
+    """Name of the protocol of the published figure, among those of existing users."""
     published: Percentage | None
+    """Published accuracy."""
     published_seconds: float | None
+    """Published seconds per round."""
     runs: Sequence[Measured]
-    """Those that are finished."""
+    """Figures of the finished runs."""
     state: str
-    """Words for what is not; empty where all are."""
+    """Description of the runs that are not finished, or an empty string if all are."""
     users: PublishedUsers = field(default_factory=dict)
-    """What is published of them."""
+    """Published figures over existing and new users."""
     seeds: Sequence[int] = ()
-    """Of the runs."""
+    """Seeds of the finished runs."""
     diverged: bool = False
-    """Whether one that is not finished never will be."""
+    """Whether a run diverged and will therefore never finish."""
 
     @property
     def measured(self) -> Measured | None:
+        """Mean over the finished runs, or None if there are none."""
         return over_seeds(self.runs)
 
     def difference(self, measured: Percentage | None) -> float | None:
-        """Measured minus published, in units of the standard error of that difference."""
+        """Return measured minus published, in standard errors of this difference."""
         if self.published is None or measured is None:
             return None
         error = math.hypot(measured.stderr, self.published.stderr)
         return (measured.mean - self.published.mean) / error if error else None
 
     def compared(self, measured: Percentage | None) -> str:
-        """The figure, and how it differs."""
+        """Return the figure as text, with its difference from the published one in brackets."""
         difference = self.difference(measured)
         return text(measured) + ("" if difference is None else f" ({difference:+.1f})")
 
     def each(self, protocol: str, figure: str = "mean") -> dict[int, float]:
-        """A figure over the users at the round that validation picks, by seed."""
+        """Return a statistic over users, by seed, at the round with the best validation score."""
         runs = zip(self.seeds, self.runs, strict=True)
         found = {seed: getattr(run.picked, protocol) for seed, run in runs if run.picked}
         return {seed: getattr(over, figure) for seed, over in found.items() if over is not None}
 
     def told(self, figure: str) -> str:
-        """The figure, and what is missing."""
+        """Return the figure, followed by what is missing."""
         return " ".join([figure] * bool(self.runs) + [f"({self.state})"] * bool(self.state))
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the row as in table.json."""
         measured = self.measured
         return {
             **self.at,
@@ -78,7 +84,7 @@ class Row:
         }
 
     def _users(self) -> dict[str, Any] | None:
-        """By protocol and figure, over seeds."""
+        """Return statistics over users by protocol, each with its mean over seeds."""
         if not any(run.picked for run in self.runs):
             return None
         names = [protocol.name for protocol in OF_ALL_CLIENTS]
@@ -90,7 +96,7 @@ class Row:
 
 
 def accuracy(rows: Sequence[Row]) -> Table:
-    """A line for each row; columns that no row fills are left out."""
+    """Return a table of accuracies with a line for each row. Empty columns are omitted."""
     lines = []
     for row in rows:
         measured = row.measured
@@ -108,19 +114,19 @@ def accuracy(rows: Sequence[Row]) -> Table:
         )
     notes = [
         f"Accuracy in percent ± standard error over clients. Measured: {_explained(rows[0].protocol)} It is the mean "
-        "over the rounds that the recipe evaluates at its end; as is and adapted are all clients after the last round, "
-        "loss is the training loss over them."
+        "over the last rounds that the recipe evaluates. As is and adapted: all existing users after the last round. "
+        "Loss: training loss of all existing users."
     ]
     if any(line["published"] != DASH for line in lines):
         notes.append(
-            "In brackets: how much more than published, in standard errors of that difference, be it of this protocol "
-            "or of another."
+            "In brackets: difference from the published figure, in standard errors of this difference. Only measured "
+            "uses the protocol of the published figure."
         )
     return filled(lines, {*rows[0].at, "measured"}, notes)
 
 
 def cost(rows: Sequence[Row], reference: str) -> Table:
-    """Seconds and operations of a round, and their ratios to those of one method."""
+    """Return a table of seconds and operations per round, with their ratios to one method."""
     base = next((row for row in rows if row.at["method"] == reference), None)
     published = base.published_seconds if base else None
     measured = base.measured if base else None
@@ -138,16 +144,17 @@ def cost(rows: Sequence[Row], reference: str) -> Table:
                 f"/ {reference}, FLOP": _ratio(own and own.flops, measured and measured.flops),
             }
         )
-    return filled(lines, {*rows[0].at, "measured"}, ["The median over the rounds after the first."])
+    return filled(lines, {*rows[0].at, "measured"}, ["Median over all rounds except the first."])
 
 
 def filled(lines: Sequence[Mapping[str, str]], always: set[str], notes: Sequence[str]) -> Table:
-    """Of lines by heading; columns that no line fills are left out, but for those that are always there."""
+    """Return a table of lines by heading. Columns that are empty are omitted unless they are in `always`."""
     kept = [key for key in lines[0] if key in always or any(line[key] != DASH for line in lines)]
     return Table(kept, [[line[key] for key in kept] for line in lines], notes=notes)
 
 
 def text(value: Percentage | SeedMean | float | None, form: str = "") -> str:
+    """Return the value as text, or a dash if it is None."""
     return DASH if value is None else format(value, form) if form else str(value)
 
 

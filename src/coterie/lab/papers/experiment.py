@@ -1,4 +1,4 @@
-"""What a paper measured, as cells: runs of its recipes that differ in a few named ways."""
+"""Experiments of papers. Each consists of cells: runs of its recipes that differ in a few named settings."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,14 +16,17 @@ from coterie.recipe import Recipe, Tables
 from coterie.report.tables import Table
 
 SCALES = ("small", "full")
+"""Values of `--scale`."""
 OPTIONS = {"data": "--data", "degree": "--degree", "method": "--methods"}
-"""The axes along which the command can choose, and its words for them."""
+"""Axes that `coterie reproduce` can select from, and the option for each."""
 
 
 class Placed(Protocol):
+    """Anything that has a place in an experiment."""
+
     @property
     def at(self) -> Mapping[str, str]:
-        """Its value on each axis of the experiment."""
+        """Value on each axis of the experiment."""
 
 
 P = TypeVar("P", bound=Placed)
@@ -31,20 +34,20 @@ P = TypeVar("P", bound=Placed)
 
 @dataclass(frozen=True)
 class Variant:
-    """A cell before its scale and its seed are chosen."""
+    """A cell without scale and seed."""
 
     at: Mapping[str, str]
-    """Where it lies: the value on each axis of the experiment. That on "method" names the method."""
+    """Value on each axis of the experiment. The axis "method" has the name of the method."""
     recipe: str
-    """A recipe with a section [experiment] that has this method."""
+    """Name of a recipe whose section [experiment] has this method."""
     changes: Tables = field(default_factory=dict)
-    """How it differs from that recipe for that method."""
+    """Settings in which the variant differs from the recipe of its method."""
     published: Literal["accuracy", "seconds", "nothing"] = "accuracy"
-    """What of the recipe's published figures is of this very variant."""
+    """Which of the published figures in the recipe belong to this variant."""
     users: PublishedUsers = field(default_factory=dict)
-    """What is published of this very variant's users, in the place of the recipe's figures."""
+    """Published figures over the users of this variant, instead of those in the recipe."""
     times: int = 1
-    """As many rounds as the recipe has at its scale."""
+    """Number of rounds, as a multiple of the rounds of the recipe."""
 
     @property
     def row(self) -> str:
@@ -53,7 +56,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Cell:
-    """A run."""
+    """One run of an experiment."""
 
     at: Mapping[str, str]
     recipe: Recipe
@@ -68,50 +71,54 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Name of the folder of the run."""
         return f"{self.row}-seed{self.recipe.run.seed}"
 
 
 class Experiment(ABC):
-    """A paper's table or figure. The first line of the docstring says which."""
+    """A table or figure of a paper. The first line of the docstring is its title."""
 
     @abstractmethod
     def variants(self) -> Iterable[Variant]:
-        """In the order of the table."""
+        """Return all variants, in the order of the table."""
 
     def table(self, rows: Sequence[Row]) -> Table:
-        """Published and measured side by side."""
+        """Return the table of published and measured results."""
         return accuracy(rows)
 
     def choose(self, name: str, wanted: Mapping[str, Sequence[str]]) -> list[Variant]:
-        """Some of the variants; `name` is the experiment's."""
+        """Return the variants that have the wanted values. `name` is the name of the experiment, for errors."""
         return choose(list(self.variants()), name, wanted)
 
 
 def choose(places: Sequence[P], name: str, wanted: Mapping[str, Sequence[str]]) -> list[P]:
-    """Those that have one of the wanted values on each axis that is named; `name` is the experiment's."""
+    """Return the places that have one of the wanted values on each axis in `wanted`.
+
+    `name` is the name of the experiment, for errors.
+    """
     axes = {axis: list(dict.fromkeys(each.at[axis] for each in places)) for axis in places[0].at}
     there_is = "; ".join(f"{OPTIONS[axis]} {','.join(axes[axis])}" for axis in OPTIONS if axis in axes)
     for axis, values in wanted.items():
         if axis not in axes:
-            raise UserError(f"{name} has no {OPTIONS[axis]}; it has: {there_is}")
+            raise UserError(f"{name} has no {OPTIONS[axis]}; available: {there_is}")
         for value in values:
             if value not in axes[axis]:
                 close = registry.nearest(value, axes[axis])
-                raise UserError(f"{name} has no {OPTIONS[axis]} {value}{close}; it has: {there_is}")
+                raise UserError(f"{name} has no {OPTIONS[axis]} {value}{close}; available: {there_is}")
     chosen = [each for each in places if all(each.at[axis] in values for axis, values in wanted.items())]
     if not chosen:
-        raise UserError(f"{name} has no cell with all of these; it has: {there_is}")
+        raise UserError(f"{name} has no cell with all of these values; available: {there_is}")
     return chosen
 
 
 def check_scale(scale: str) -> None:
+    """Raise UserError if the scale does not exist."""
     if scale not in SCALES:
-        raise UserError(f"--scale {scale}{registry.nearest(scale, SCALES)}: there is {' and '.join(SCALES)}")
+        raise UserError(f"no --scale {scale}{registry.nearest(scale, SCALES)}; available: {', '.join(SCALES)}")
 
 
 def cells(variant: Variant, scale: str, seeds: int, changes: Sequence[str]) -> list[Cell]:
-    """One for each seed. The variant differs from what the scale makes of the recipe, the user's changes come last."""
+    """Return a cell for each seed. The scale changes the recipe first, then the variant, then the user's changes."""
     check_scale(scale)
     tree, sheet = _recipe(variant.recipe)
     method = variant.at["method"]
@@ -132,7 +139,7 @@ def cells(variant: Variant, scale: str, seeds: int, changes: Sequence[str]) -> l
 
 
 def _row(at: Mapping[str, str]) -> str:
-    """The name of a cell, whatever its seed."""
+    """Return the name of a cell without its seed."""
     return "-".join(at.values())
 
 

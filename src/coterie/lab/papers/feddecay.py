@@ -1,9 +1,9 @@
-"""Under review, "Balancing Model Performance and Rapid Personalization in Federated Learning with Learning Rate
-Scheduling" (FedDecay): its tables and figures, with all methods on one grid and with the spread over seeds.
+"""Tables and figures of FedDecay: "Balancing Model Performance and Rapid Personalization in Federated Learning with
+Learning Rate Scheduling" (under review). All methods use the same grid, and results have errors over seeds.
 
-The recipes differ from the authors' code where that differs from the paper: rates decay step by step, FOMAML is FOMAML,
-FedBN obeys its settings, fine-tuning is one epoch at the method's own rate, a client's examples are of one mix of
-classes, and no run is stopped because it was slow at first. See docs/results/feddecay.md.
+Where the authors' code differs from the paper, the recipes follow the paper. Rates decay at every step. FOMAML is
+FOMAML. FedBN uses its settings. Fine-tuning is one epoch at the method's own rate. All splits of a client have the same
+mix of classes. No run is stopped early because it was slow at first. See docs/results/feddecay.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,17 +19,17 @@ from coterie.report.tables import Table
 
 PUBMED, WRITERS = "feddecay/pubmed", "feddecay/writers"
 RATES = (0.05, 0.15, 0.5)
-"""From which every method chooses."""
+"""Learning rates that every method chooses from."""
 RATE = {"per-fedavg": ("alpha", "beta"), "pfedme": ("beta", "eta"), "ditto": ("eta", "beta")}
-"""What a method calls its rates; "eta", unless said here."""
+"""Names of the learning rates of a method. Other methods call it "eta"."""
 OWN: Mapping[str, tuple[str, Sequence[float]]] = {
     "feddecay": ("beta", (0.2, 0.6)),
     "pfedme": ("lam", (0.5, 2.0)),
     "ditto": ("lam", (0.1, 0.5)),
 }
-"""The parameter of its own that a method has, and what it chooses from."""
+"""Further parameter of a method, and the values that it chooses from."""
 FIRST_SEED = 100
-"""Of the runs that settings are chosen by; those that are reported begin with 0."""
+"""First seed of the runs that settings are chosen with. Reported runs use seeds from 0."""
 TABLE_5: Mapping[float, PublishedUsers] = {
     0.0: {"existing": [86.70], "new": [79.14]},
     0.2: {"existing": [85.67], "new": [79.68]},
@@ -38,10 +38,12 @@ TABLE_5: Mapping[float, PublishedUsers] = {
     0.8: {"existing": [86.59], "new": [79.32]},
     1.0: {"existing": [86.29], "new": [79.50]},
 }
-"""PubMed's columns."""
+"""Published figures of Table 5 on PubMed, by beta."""
 
 
 class Comparison(Experiment):
+    """All methods of one recipe."""
+
     recipe: str
 
     def variants(self) -> Iterator[Variant]:
@@ -53,30 +55,32 @@ class Comparison(Experiment):
 
 
 class PubMed(Comparison):
-    """FedDecay, Tables 3, 4 and 7 and Figure 1 on PubMed: existing and new users, and what they cost"""
+    """FedDecay, Tables 3, 4 and 7 and Figure 1 on PubMed: accuracy of existing and new users, and cost."""
 
     recipe = PUBMED
 
 
 class Writers(Comparison):
-    """FedDecay, Tables 3 and 4 in the small: MNIST by its writers in the place of FEMNIST"""
+    """FedDecay, Tables 3 and 4 on a smaller data set: MNIST by writer instead of FEMNIST."""
 
     recipe = WRITERS
 
 
 class FEMNIST(Comparison):
-    """FedDecay, Tables 3, 4 and 6 and Figure 1 on FEMNIST, for who has LEAF's files"""
+    """FedDecay, Tables 3, 4 and 6 and Figure 1 on FEMNIST (needs the files of LEAF)."""
 
     recipe = "feddecay/femnist"
 
 
 class SST2(Comparison):
-    """FedDecay, Tables 3 and 4 on SST-2 in the small: BERT-Tiny drawn at random, few sentences"""
+    """FedDecay, Tables 3 and 4 on a part of SST-2, with a randomly initialized BERT-Tiny."""
 
     recipe = "feddecay/sst2"
 
 
 class Grid(Experiment):
+    """All settings of all methods of one recipe."""
+
     recipe: str
 
     def variants(self) -> Iterator[Variant]:
@@ -93,19 +97,19 @@ class Grid(Experiment):
 
 
 class PubMedGrid(Grid):
-    """FedDecay, Table 10: what validation picks on PubMed, on other seeds than are reported"""
+    """FedDecay, Table 10: settings with the best validation score on PubMed, with other seeds than reported."""
 
     recipe = PUBMED
 
 
 class WritersGrid(Grid):
-    """FedDecay, Table 10: what validation picks on MNIST by its writers, on other seeds than are reported"""
+    """FedDecay, Table 10: settings with the best validation score on MNIST by writer, for other seeds than reported."""
 
     recipe = WRITERS
 
 
 class Beta(Experiment):
-    """FedDecay, Table 5 and Figure 2 on PubMed: from FedSGD to FedAvg with equal clients, by two ways of decay"""
+    """FedDecay, Table 5 and Figure 2 on PubMed: from FedSGD to FedAvg with equal clients, for two decay schedules."""
 
     def variants(self) -> Iterator[Variant]:
         for decay, beta in product(("exponential", "linear"), TABLE_5):

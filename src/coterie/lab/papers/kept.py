@@ -1,4 +1,4 @@
-"""The figures of all runs of a campaign in one file: with many seeds, all that need be kept of them for good."""
+"""A file with the figures of all runs of a campaign. With this file, run folders need not be kept."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from coterie.storage.files import write_atomically
 
 
 class Kept:
-    """For each row the recipe, which is that of all its seeds, and for each seed what was measured."""
+    """Figures by row and seed, with the recipe of each row. The recipe is the same for all seeds of a row."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -21,28 +21,30 @@ class Kept:
         return row in self._rows
 
     def measured(self, cell: Cell) -> Measured | None:
+        """Return the figures of a cell, or None if it was not measured."""
         found = self._rows.get(cell.row, {}).get("seeds", {}).get(str(cell.recipe.run.seed))
         return Measured.from_dict(found) if found else None
 
     def recipe(self, cell: Cell) -> dict[str, Any] | None:
-        """That the cell was run with, if it was; settings younger than the run have their defaults in it."""
+        """Return the recipe that a cell was run with, or None. Settings that are newer than the run have defaults."""
         if self.measured(cell) is None:
             return None
         tree = self._rows[cell.row]["recipe"]
         return Recipe.parse({**tree, "run": {**tree["run"], "seed": cell.recipe.run.seed}}).as_dict()
 
     def keep(self, cell: Cell, measured: Measured) -> None:
+        """Remember the figures of a cell."""
         row = self._rows.setdefault(cell.row, {"recipe": cell.recipe.as_dict(), "seeds": {}})
         row["seeds"][str(cell.recipe.run.seed)] = measured.as_dict()
 
     def refresh(self) -> None:
-        """With what another process has written meanwhile."""
+        """Add figures that another process has written in the meantime."""
         for name, row in self._read().items():
             mine = self._rows.setdefault(name, row)
             mine["seeds"] = {**row["seeds"], **mine["seeds"]}
 
     def write(self) -> None:
-        """A line for each run, if there is any."""
+        """Write the file, with a line for each run. Nothing is written if there are no runs."""
         self.refresh()
         if not self._rows:
             return

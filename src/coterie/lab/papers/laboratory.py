@@ -1,4 +1,4 @@
-"""Experiments that are no campaign of run folders: measurements, each kept as a JSON file and made once."""
+"""Experiments that consist of measurements instead of runs. Each result is stored as a JSON file."""
 
 import json
 from abc import ABC, abstractmethod
@@ -20,67 +20,71 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Measurement:
+    """One measurement of an experiment."""
+
     at: Mapping[str, str]
-    """Where it lies: the value on each axis of the experiment."""
+    """Value on each axis of the experiment."""
     recipe: Recipe
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """Name of the file with the result, without its suffix."""
         return "-".join(value for value in self.at.values() if value).replace(" ", "-")
 
 
 @dataclass
 class Laboratory(ABC):
-    """The chosen measurements of an experiment. The first line of the docstring says which; all lie under `out`."""
+    """The chosen measurements of an experiment, stored under `out`. The first line of the docstring is its title."""
 
     name: str
     wanted: Mapping[str, Sequence[str]]
-    """Values on axes of the experiment."""
+    """Chosen values, by axis of the experiment."""
     scale: str
     seeds: int
     out: Path
     changes: Sequence[str] = ()
-    """`section.key=value`, for all measurements."""
+    """Changes of the form `section.key=value`, for all measurements."""
 
     def __post_init__(self) -> None:
         check_scale(self.scale)
 
     @abstractmethod
     def everything(self) -> list[Measurement]:
-        """There is, at this scale, in the order of the tables."""
+        """Return all measurements at this scale, in the order of the tables."""
 
     @abstractmethod
     def result(self, measurement: Measurement, should_stop: Callable[[], bool]) -> Result:
-        """To be kept. KeyboardInterrupt when told to stop."""
+        """Make a measurement and return its result. Raises KeyboardInterrupt when told to stop."""
 
     @abstractmethod
     def tables(self, results: Mapping[str, Result]) -> list[Table]:
-        """Of the results by the names of their measurements, as far as they exist."""
+        """Return the tables of the results so far, which are given by the names of their measurements."""
 
     @abstractmethod
     def page(self, results: Mapping[str, Result], tables: Sequence[Table]) -> str:
-        """The same, and curves, as HTML."""
+        """Return a page with the tables and with curves, as HTML."""
 
     @cached_property
     def chosen(self) -> list[Measurement]:
+        """Measurements that have the wanted values."""
         return choose(self.everything(), self.name, self.wanted)
 
     def missing(self) -> list[Measurement]:
-        """One that was made with another recipe is the user's to sort out."""
+        """Return the measurements without a result. Raises UserError if a result was made with another recipe."""
         return [each for each in self.chosen if self._kept(each) is None]
 
     def measure(self, measurement: Measurement, should_stop: Callable[[], bool]) -> None:
+        """Make a measurement and store its result."""
         content = {"recipe": measurement.recipe.as_dict(), **self.result(measurement, should_stop)}
         path = self._path(measurement)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, (json.dumps(content, separators=(",", ":")) + "\n").encode())
 
     def report(self) -> list[Table]:
-        """What is measured by now; also written to table.md and page.html."""
+        """Return the tables of all results so far. Also writes table.md and page.html."""
         results = {each.name: kept for each in self.chosen if (kept := self._kept(each)) is not None}
         if not results:
-            raise UserError(f"nothing of it is measured under {self.out}; leave out --only-table to measure it")
+            raise UserError(f"{self.out} has no results yet; omit --only-table to measure them")
         tables = self.tables(results)
         self.out.mkdir(parents=True, exist_ok=True)
         write_atomically(self.out / "table.md", "\n".join(table.markdown() for table in tables).encode())
@@ -96,5 +100,7 @@ class Laboratory(ABC):
             return None
         content: Result = json.loads(path.read_text())
         if difference := first_difference(content.pop("recipe"), measurement.recipe.as_dict()):
-            raise UserError(f"{path} was made with another recipe: {difference}; set it alike, or choose another --out")
+            raise UserError(
+                f"{path} was made with another recipe: {difference}; use the same settings, or choose another --out"
+            )
         return content

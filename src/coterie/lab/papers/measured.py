@@ -1,4 +1,4 @@
-"""What a run folder says about its run, as far as it is compared."""
+"""Figures of a run folder that are compared with a paper."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from coterie.storage.folder import read_recipe
 
 
 class Percentage(NamedTuple):
-    """In percent."""
+    """Mean and standard error, in percent."""
 
     mean: float
     stderr: float
@@ -26,30 +26,32 @@ class Percentage(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Of one run, or of several that differ in their seed."""
+    """Figures of one run, or means over runs that differ only in their seed."""
 
     figure: Percentage | None
-    """Under the protocol of the paper, over the rounds that it takes."""
+    """Accuracy under the protocol of the paper, averaged over the last rounds that the recipe evaluates."""
     as_is: Percentage | None
     adapted: Percentage | None
     validation: Percentage | None
-    """Adapted clients on their validation split, where they have one."""
+    """Accuracy of adapted existing users on their validation examples, or None if they have none."""
     train_loss: float | None
     seconds: float
-    """Of a round."""
+    """Seconds per round."""
     flops: float
-    """Of a round."""
+    """Floating-point operations per round."""
     spread: float | None = None
-    """The standard deviation of `figure` over seeds."""
+    """Standard deviation of `figure` over seeds."""
     picked: Picked | None = None
-    """Of one run: its users at the round that validation picks."""
+    """Statistics over users at the round with the best validation score. Only a single run has them."""
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the figures as in runs.json."""
         plain = {key: list(value) if isinstance(value, Percentage) else value for key, value in self._asdict().items()}
         return {**plain, "picked": self.picked and self.picked.as_dict()}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Measured":
+        """Read the figures of a run from runs.json."""
         figures: dict[str, Any] = {
             key: Percentage(*value) if isinstance(value, list) else value for key, value in content.items()
         }
@@ -59,11 +61,12 @@ class Measured(NamedTuple):
 
 
 def is_finished(folder: Path) -> bool:
+    """Return whether the run in the folder is finished."""
     return (folder / "summary.json").exists()
 
 
 def figures_of(folder: Path, protocol: str) -> Measured:
-    """Of a finished run: the figure is the mean over the rounds that the recipe evaluates at the end."""
+    """Read the figures of a finished run from its folder."""
     summary = Summary.from_json(json.loads((folder / "summary.json").read_text()))
     records = [Record.from_json(json.loads(line)) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     last = Recipe.parse(read_recipe(folder)).run.eval_last
@@ -81,7 +84,7 @@ def figures_of(folder: Path, protocol: str) -> Measured:
 
 
 def over_seeds(runs: Sequence[Measured]) -> Measured | None:
-    """The means; the standard error of a mean over n independent runs is the root of the sum of squares, over n."""
+    """Average runs. The standard error of a mean over n independent runs is the root of the sum of squares, over n."""
     if not runs:
         return None
     means = [run.figure.mean for run in runs if run.figure is not None]
@@ -98,7 +101,7 @@ def over_seeds(runs: Sequence[Measured]) -> Measured | None:
 
 
 def _over_rounds(records: Sequence[Record], protocol: str) -> Percentage | None:
-    """The mean of the means. Its error: a client scores much the same in each of a few rounds, so it counts once."""
+    """Average over rounds. A client scores similarly in consecutive rounds, so it counts only once in the error."""
     evaluated = [(record.cohort, record.eval[f"existing.{protocol}"]) for record in records if record.eval is not None]
     means = [found.mean for _, found in evaluated if found.mean is not None]
     if not means:

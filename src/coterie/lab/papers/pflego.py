@@ -1,5 +1,7 @@
-"""S. Nikoloutsopoulos, I. Koutsopoulos, M. K. Titsias, "Personalized Federated Learning with Exact Stochastic Gradient
-Descent", arXiv:2202.09848: its tables and figures, and three experiments that it lacks.
+"""Tables and figures of PFLEGO, and three further experiments.
+
+S. Nikoloutsopoulos, I. Koutsopoulos, M. K. Titsias, "Personalized Federated Learning with Exact Stochastic Gradient
+Descent", arXiv:2202.09848.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +19,7 @@ DEGREES = ("high", "medium", "no")
 BASELINES = ("fedper", "fedavg", "fedprox", "ditto", "fedrep", "fedbabu")
 METHODS = (*BASELINES, "pflego", "fedrecon")
 RATES = {"fedavg": ("eta",), "fedprox": ("eta",), "ditto": ("eta", "beta")}
-"""What the client's rate is called; "beta", unless said here."""
+"""Names of the learning rates of a client. Other methods call it "beta"."""
 OMNIGLOT = "pflego/omniglot"
 
 
@@ -26,7 +28,7 @@ def _rates(method: str, rate: float) -> dict[str, Any]:
 
 
 class Table1(Experiment):
-    """PFLEGO, Table 1: test accuracy at three degrees of personalization, and of FedRecon"""
+    """PFLEGO, Table 1: test accuracy at three degrees of personalization, with FedRecon added."""
 
     def variants(self) -> Iterator[Variant]:
         for data, degree, method in product(("mnist", "fashion-mnist", "emnist", "cifar-10"), DEGREES, METHODS):
@@ -42,7 +44,7 @@ class Table2(Experiment):
 
 
 class Table3(Experiment):
-    """PFLEGO, Table 3: seconds a round on Omniglot."""
+    """PFLEGO, Table 3: seconds per round on Omniglot."""
 
     def variants(self) -> Iterator[Variant]:
         few: Tables = {"run": {"rounds": 4, "eval_last": 1}, "eval": {"adapt_steps": 0, "clients": 1}}
@@ -54,9 +56,10 @@ class Table3(Experiment):
 
 
 class Figure7(Experiment):
-    """PFLEGO, Figure 7: against FedRecon for several numbers of local steps, from 4 to 28 clients a round.
+    """PFLEGO, Figure 7: comparison with FedRecon for several numbers of local steps, with 4 to 28 clients per round.
 
-    The figure goes on to round 5000, the recipe to 1000 as in Table 2, unless --set run.rounds=5000; likewise Figure 9.
+    The figure extends to round 5000. The recipe ends at round 1000, as in Table 2; use --set run.rounds=5000 for all
+    rounds.
     """
 
     def variants(self) -> Iterator[Variant]:
@@ -67,7 +70,7 @@ class Figure7(Experiment):
 
 
 class Figure8(Experiment):
-    """PFLEGO, Figure 8: several numbers of clients a round, at high personalization."""
+    """PFLEGO, Figure 8: several numbers of clients per round, at high personalization."""
 
     def variants(self) -> Iterator[Variant]:
         for data, r, method in product(
@@ -81,10 +84,11 @@ class Figure8(Experiment):
 
 
 class Figure9(Experiment):
-    """PFLEGO, Figure 9: rates of the client and of the server.
+    """PFLEGO, Figure 9: learning rates of the client and of the server.
 
-    The text does not name the values. These are the server's grid of Appendix A.3, and of the client's its two ends,
-    the value of Table 7, and one between.
+    The paper does not list the values. These are the grid of the server in Appendix A.3 and, from the grid of the
+    client, its two ends, the value of Table 7 and one value in between. The figure extends to round 5000, like
+    Figure 7.
     """
 
     def variants(self) -> Iterator[Variant]:
@@ -94,11 +98,11 @@ class Figure9(Experiment):
 
 
 class Averaging(Experiment):
-    """What exactness is worth: PFLEGO's aggregation of gradients beside averages of weights, at the same rate.
+    """PFLEGO, benefit of exactness: aggregation of gradients compared with averages of weights, at the same rate.
 
-    The average of weights after one step on the body is a step along the averaged gradient. What is then left to differ
-    are the weights in that average, which sum to one and so are unbiased only where clients are of one size, the head's
-    part in the joint step, which is small (alpha_i, as in eq. 5), and Adam.
+    Averaging weights after one step on the body is the same as one step along the averaged gradient. Three differences
+    remain. The weights of the average sum to one, so they are unbiased only if all clients have the same size. The
+    step of the head is scaled by alpha_i (eq. 5), which is small. And PFLEGO uses Adam.
     """
 
     def variants(self) -> Iterator[Variant]:
@@ -118,10 +122,11 @@ class Averaging(Experiment):
 
 
 class OneClass(Experiment):
-    """One class a client, K = 1, all heads over all classes: over its own a client would have nothing to tell apart.
+    """PFLEGO with one class per client (K = 1), where all heads have all classes.
 
-    A client is tested on its own class, too, so that a personal head that always names it is right. What can be learned
-    here is what a shared head makes of such clients (`as is` of FedAvg and its kin), and nothing about personal ones.
+    With its own class only, a client would have nothing to distinguish. A client is tested on its own class too, so a
+    personal head that always answers with this class is right. The experiment shows how well a shared head serves such
+    clients (`as is` of FedAvg and similar methods). It says nothing about personal heads.
     """
 
     def variants(self) -> Iterator[Variant]:
@@ -131,11 +136,11 @@ class OneClass(Experiment):
 
 
 class Fair(Experiment):
-    """Table 1 with a grid of rates as wide for the baselines as for PFLEGO, chosen from by validation.
+    """PFLEGO, Table 1 with the same grid of learning rates for all methods, chosen by validation.
 
-    The grid of the paper's baselines ends at 0.007. This one goes from the smallest to the largest of PFLEGO's rates in
-    Table 6, each about three times the one before. What validation is done on is a tenth of the training examples, so
-    no published figure is of these runs.
+    The grid of the baselines in the paper ends at 0.007. This grid extends from the smallest to the largest rate of
+    PFLEGO in Table 6, in steps of about a factor of three. A tenth of the training examples is used for validation, so
+    no published figure belongs to these runs.
     """
 
     def variants(self) -> Iterator[Variant]:

@@ -1,4 +1,4 @@
-"""Which of several rates a method is shown with: the one that is best on validation examples."""
+"""Choice of the learning rate of each method by its validation score."""
 
 import math
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from coterie.lab.papers.comparison import Row
 
 
 def best(rows: Sequence[Row]) -> list[Row]:
-    """Of the rows that differ in their rate alone, that which is best on validation examples."""
+    """Return the row with the best validation score from each group of rows that differ only in their rate."""
     return [max(group, key=_validated) for group in _groups(rows).values()]
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """Who might do better with a rate that was not tried."""
+    """Return notes on methods that might do better with a rate that was not tried."""
     ends: list[str] = []
     fewer: list[str] = []
     for at, group in _groups(rows).items():
@@ -21,8 +21,11 @@ def remarks(rows: Sequence[Row]) -> list[str]:
             fewer += [" ".join(at)] * bool(chosen.runs)
         elif len(rates) > 1 and float(chosen.at["rate"]) in (min(rates), max(rates)):
             ends.append(" ".join(at))
-    told = ("The rate is the largest or the smallest of them in", ends), ("Not all rates are measured yet in", fewer)
-    return [f"{what}: {'; '.join(which)}." for what, which in told if which]
+    told = {
+        "The best rate is the largest or the smallest one that was tried, so another rate may be better": ends,
+        "Some rates are not measured yet": fewer,
+    }
+    return [f"{what}: {'; '.join(which)}." for what, which in told.items() if which]
 
 
 def _groups(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:

@@ -1,8 +1,11 @@
-"""K. Yi, L. Condat, P. Richtárik, "Explicit Personalization and Local Training: Double Communication Acceleration in
-Federated Learning", TMLR: the convex experiments of section 3.1 and Appendix E, measured against the true optimum.
+"""Convex experiments of Scafflix (section 3.1 and Appendix E), compared with the exact optimum.
 
-Logistic regression with mu = 0.1 in float64, see `mixtures`. GD is FLIX with one exact step a round; where the paper
-and its code differ on step sizes, Theorem 4 decides: 1/L_i with the largest eigenvalue, and p = sqrt(min mu/L_i).
+K. Yi, L. Condat, P. Richtárik, "Explicit Personalization and Local Training: Double Communication Acceleration in
+Federated Learning", TMLR.
+
+The problem is logistic regression with mu = 0.1 in float64, see `mixtures`. GD is FLIX with one exact step per round.
+Where the paper and its code use different step sizes, Theorem 4 decides: 1/L_i with the largest eigenvalue, and
+p = sqrt(min mu/L_i).
 """
 
 import math
@@ -36,35 +39,35 @@ STEP_ALPHAS = ("1", "0.1", "0.01")
 TOLERANCES = ("1e-1", "1e-2", "1e-3", "1e-4", "1e-5", "1e-6")
 LOCAL_STEPS = ("0", "1", "5", "200", "1000")
 FAR = 100.0
-"""All elements of the point from which inexact local optima are sought."""
+"""Value of all elements of the starting point of inexact searches for local optima."""
 MOST = 100_000
-"""Steps of such a search, as in the authors' code."""
+"""Largest number of steps of such a search, as in the authors' code."""
 LABELS, FEATURES = "label-ratio", "feature-clusters"
 
 
 @dataclass
 class Dealt:
-    """One data set and split: the clients, and what is known about them."""
+    """Clients of one data set and split, with their exact optima."""
 
     federation: Federation
     problems: list[Logistic]
     found: dict[Search, list[Tree]] = field(default_factory=dict)
-    """For each way to search for local optima, what clients keep of it."""
+    """Local optima that clients found, by the way of searching."""
 
     @cached_property
     def optima(self) -> Vector:
-        """v_i*, (n, d)."""
+        """Exact local optima v_i*: (n, d)."""
         return np.stack([each.minimum() for each in self.problems])
 
     def least(self, alpha: float) -> float:
-        """The minimum of (FLIX)."""
+        """Return the minimum of the objective of FLIX."""
         exact = Mixtures(self.problems, alpha, self.optima)
         return exact.at(exact.minimum())[0]
 
 
 @dataclass
 class ScafflixConvex(Laboratory):
-    """Scafflix, the convex experiments: Figures 1, 4, 5 and 9 to 13"""
+    """Scafflix, the convex experiments: Figures 1, 4, 5 and 9 to 13."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,7 +97,7 @@ class ScafflixConvex(Laboratory):
     def _descent(
         self, what: str, data: str, split: str, method: str, alpha: str, variant: str, options: Any, seed: int = 0
     ) -> Measurement:
-        """`options` are the method's. The seed is the coin's, of which GD has none."""
+        """Return the measurement of a curve. `options` are settings of the method; `seed` is that of the coin."""
         name, coin = ("flix", {}) if method == "gd" else ("scafflix", {"p": "optimal"})
         exact = {"optimum_solver": "newton", "optimum_tolerance": 1e-13}
         own = {"name": name, "alpha": float(alpha), "gamma": "1/L", "mu": 0.2, **coin, **(options or exact)}
@@ -116,7 +119,7 @@ class ScafflixConvex(Laboratory):
         return self._curve(measurement, should_stop)
 
     def _curve(self, measurement: Measurement, should_stop: Callable[[], bool]) -> Result:
-        """From the start on, round by round: objective gap, squared norm of the gradient, local steps."""
+        """Measure objective gap, squared norm of the gradient and local steps, at the start and after each round."""
         at, dealt = measurement.at, self._dealt(measurement.recipe)
         run = self._prepared(self._with_step(measurement, dealt), dealt)
         clients = range(len(dealt.problems))
@@ -139,8 +142,10 @@ class ScafflixConvex(Laboratory):
         return {"gap": _short(gaps), "gradient": _short(norms), "steps": steps}
 
     def _prepared(self, recipe: Recipe, dealt: Dealt) -> Prepared:
-        """Ready, with local optima that are sought once for all curves of a split: neither alpha, nor the method, nor
-        the coin has a part in them."""
+        """Prepare a run with local optima that are computed once for all curves of a split.
+
+        The optima depend neither on alpha, nor on the method, nor on the coin.
+        """
         method: Any = recipe.method
         how = Search.of(method)
         unsought = replace(method, optimum_solver="gd", optimum_epochs=0)
@@ -156,9 +161,9 @@ class ScafflixConvex(Laboratory):
         return run
 
     def _with_step(self, measurement: Measurement, dealt: Dealt) -> Recipe:
-        """One step for all clients instead of theory's, where that is asked for: 1 over the largest or the mean L_i.
+        """Return the recipe with one step size for all clients if the measurement asks for it.
 
-        The first is what theory allows, the second that of the authors' code.
+        It is 1 over the largest L_i, which theory allows, or 1 over the mean L_i, as in the authors' code.
         """
         recipe = measurement.recipe
         if measurement.at["what"] != "steps":
@@ -169,7 +174,7 @@ class ScafflixConvex(Laboratory):
         return Recipe.parse({**recipe.as_dict(), "method": own})
 
     def _iterations(self, recipe: Recipe, should_stop: Callable[[], bool]) -> Result:
-        """For each start the steps of each client's gradient descent to each tolerance."""
+        """Count the steps of gradient descent to each tolerance, for each client and each starting point."""
         load = self._ready(recipe, self._dealt(recipe).federation).clients.load
         task = load.work.task
         found: Result = {}
@@ -187,7 +192,7 @@ class ScafflixConvex(Laboratory):
         return found
 
     def _ready(self, recipe: Recipe, federation: Federation) -> Prepared:
-        """To start from v = (1, ..., 1), as the authors do."""
+        """Prepare a run that starts from v = (1, ..., 1), as in the authors' code."""
         net = recipe.model.build(tuple(federation.x.shape[1:]), 2)
         with torch.no_grad():
             for value in net.parameters():
@@ -195,7 +200,7 @@ class ScafflixConvex(Laboratory):
         return prepare(endless(replace(recipe, model=Own(net=net, head_name=recipe.model.head))), federation)
 
     def _dealt(self, recipe: Recipe) -> Dealt:
-        """Measurements on the same clients follow one another. The split is that of seed 0, whatever the coin's is."""
+        """Return the clients of a recipe, split with seed 0. Consecutive measurements share them."""
         tree = recipe.as_dict()
         key = tree["data"], tree["partition"]
         if self._held is None or self._held[0] != key:
@@ -207,7 +212,7 @@ class ScafflixConvex(Laboratory):
         return figures.tables(self._placed(results))
 
     def page(self, results: Mapping[str, Result], tables: Sequence[Table]) -> str:
-        what = (self.__doc__ or self.name).splitlines()[0]
+        what = (self.__doc__ or self.name).splitlines()[0].rstrip(".")
         return figures.page(what, self.seeds, self._placed(results), tables)
 
     def _placed(self, results: Mapping[str, Result]) -> list[figures.PlacedResult]:
@@ -215,14 +220,14 @@ class ScafflixConvex(Laboratory):
 
 
 def whole_file(recipe: Recipe) -> Examples:
-    """Every row of the data set's (training) file, in the order of the file, as the authors have it."""
+    """Load all rows of the (training) file of a data set, in the order of the file, as in the authors' code."""
     path, features = recipe.dataset().files()[0], recipe.dataset().load().x_train.shape[1]
     file = {"name": "libsvm", "path": str(path.parent), "file": path.name, "test_file": path.name, "features": features}
     return Recipe.parse({"data": file}).dataset().load()
 
 
 def _searches() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Inexact local optima, from a start that is far from them."""
+    """Yield settings for inexact searches for local optima, from a distant starting point."""
     common = {"optimum_solver": "gd", "optimum_rate": "1/L", "optimum_start": FAR}
     for tolerance in TOLERANCES:
         yield f"eps {tolerance}", {**common, "optimum_tolerance": _norm(tolerance), "optimum_epochs": MOST}
@@ -231,7 +236,7 @@ def _searches() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _norm(tolerance: str) -> float:
-    """Of the gradient over two outputs, where that over v has this norm."""
+    """Return the norm of the gradient over two outputs at which the gradient over v has the given norm."""
     return math.sqrt(2) * float(tolerance)
 
 

@@ -1,4 +1,4 @@
-"""What the convex experiments of the Scafflix paper come to: tables, claims, charts."""
+"""Tables, charts and checked claims of the convex experiments of Scafflix."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +19,17 @@ SPLITS = {
     "quantity": "quantity-wise, Figure 11",
 }
 GAP = 1e-8
-"""The gap to which rounds are counted,"""
+"""Rounds are counted until the objective gap is at most this large."""
 SHARE = 1e-6
-"""and the share of the gap at the start."""
+"""Rounds are also counted until the gap is at most this share of the gap at the start."""
 PUBLISHED_RATIO = 23.55
 
 
 class PlacedResult(NamedTuple):
+    """The result of a measurement, with its place in the experiment."""
+
     at: Mapping[str, str]
+    """Value on each axis of the experiment."""
     result: Result
 
 
@@ -34,28 +37,34 @@ Where = tuple[str, str]
 
 
 class Curves:
-    """Results of one kind, by where they lie and over their seeds."""
+    """Results of one kind of measurement, which can be selected by their place."""
 
     def __init__(self, placed: Iterable[PlacedResult], what: str) -> None:
         self.placed = [each for each in placed if each.at["what"] == what]
 
     def values(self, axis: str) -> list[str]:
+        """Return all values on an axis."""
         return list(dict.fromkeys(each.at[axis] for each in self.placed))
 
     def places(self) -> list[Where]:
+        """Return all pairs of data set and split."""
         return list(dict.fromkeys((each.at["data"], each.at["split"]) for each in self.placed))
 
     def at(self, **at: str) -> list[Result]:
+        """Return the results that have these values on the axes, one for each seed."""
         return [each.result for each in self.placed if all(each.at[axis] == value for axis, value in at.items())]
 
 
 def rounds_to(gaps: Sequence[float], gap: float) -> int | None:
-    """The first round after which the gap is no larger; 0 is the start."""
+    """Return the first round after which the gap is at most `gap`, or None. 0 means the start."""
     return next((n for n, each in enumerate(gaps) if each <= gap), None)
 
 
 def mean_rounds(curves: Sequence[Result], share: bool = False, steps: bool = False) -> float | None:
-    """Over seeds; None unless all get there. Local steps instead of rounds, if wanted."""
+    """Average the number of rounds to the gap over seeds, or return None if a seed does not reach it.
+
+    `share` counts to a share of the first gap, and `steps` counts local steps instead of rounds.
+    """
     found = []
     for curve in curves:
         gaps = curve["gap"]
@@ -67,7 +76,7 @@ def mean_rounds(curves: Sequence[Result], share: bool = False, steps: bool = Fal
 
 
 class Entry(NamedTuple):
-    """A line of the main table."""
+    """A line of the main table: rounds to a gap, and to a share of the first gap."""
 
     data: str
     split: str
@@ -79,6 +88,7 @@ class Entry(NamedTuple):
     scafflix_steps: float | None
 
     def cells(self) -> list[str]:
+        """Return the cells of the line."""
         return [
             *(self.data, self.split, self.alpha),
             *(_number(self.gd), _number(self.scafflix), _ratio(self.gd, self.scafflix)),
@@ -87,6 +97,7 @@ class Entry(NamedTuple):
 
 
 def entries(curves: Curves) -> list[Entry]:
+    """Return the lines of the main table."""
     found = []
     for data, split in curves.places():
         for alpha in curves.values("alpha"):
@@ -105,34 +116,36 @@ def entries(curves: Curves) -> list[Entry]:
 
 
 def claims(found: Sequence[Entry]) -> list[str]:
-    """What the paper says about Figures 1, 9, 10 and 11, and how often it holds here."""
+    """Return the claims of the paper about Figures 1, 9, 10 and 11, and how often they hold here."""
     places = list(dict.fromkeys((each.data, each.split) for each in found))
     by_place = [[each for each in found if (each.data, each.split) == place] for place in places]
     both = [each for each in found if each.gd is not None and each.scafflix is not None]
     fewer = sum(each.scafflix < each.gd for each in both if each.gd and each.scafflix is not None)
-    told = [f"Scafflix needs fewer rounds than GD at each alpha: so in {fewer} of {len(both)} lines."]
+    told = [f"Claim: Scafflix needs fewer rounds than GD at each alpha. It holds in {fewer} of {len(both)} lines."]
     for name in ("gd", "scafflix"):
         falling = sum(_falls([getattr(each, name) for each in place]) for place in by_place)
         who = "GD" if name == "gd" else "Scafflix"
-        told.append(f"{who} needs fewer rounds as alpha falls: so on {falling} of {len(places)} splits.")
+        told.append(
+            f"Claim: {who} needs fewer rounds as alpha decreases. It holds on {falling} of {len(places)} splits."
+        )
     spread = [_spread(place) for place in by_place]
     if known := [each for each in spread if each is not None]:
         told.append(
-            f"But not to a given share of the gap at the start: for alpha from 0.1 down, the largest number of rounds "
-            f"of GD is at most {max(known):.2f} times the smallest. A small alpha does not speed up the descent; it "
-            "makes the gap at the start smaller, by alpha squared."
+            "The number of rounds to a given share of the first gap hardly depends on alpha: for alpha of 0.1 and "
+            f"less, the largest number of GD is at most {max(known):.2f} times the smallest. A small alpha does not "
+            "speed up the descent. It makes the first gap smaller, by a factor of alpha squared."
         )
     computed = [each.scafflix_steps / each.gd_share for each in found if each.scafflix_steps and each.gd_share]
     if computed:
         told.append(
-            f"What is saved is communication: to that share, Scafflix takes {min(computed):.2f} to {max(computed):.2f} "
-            "times the local gradients of GD."
+            f"Scafflix saves communication, not computation: to reach this share, it needs {min(computed):.2f} to "
+            f"{max(computed):.2f} times the local gradients of GD."
         )
     return told
 
 
 def _falls(rounds: Sequence[float | None]) -> bool:
-    """Strictly, as alpha does."""
+    """Return whether the number of rounds decreases strictly with alpha."""
     return all(a is not None and b is not None and b < a for a, b in pairwise(rounds)) and len(rounds) > 1
 
 
@@ -142,6 +155,7 @@ def _spread(place: Sequence[Entry]) -> float | None:
 
 
 def tables(placed: Sequence[PlacedResult]) -> list[Table]:
+    """Return the tables of all results so far. Empty tables are omitted."""
     made = [_convergence(placed), _steps(placed), _inexact(placed), _iterations(placed)]
     return [table for table in made if table.lines]
 
@@ -154,14 +168,14 @@ def _convergence(placed: Sequence[PlacedResult]) -> Table:
 
 
 def _steps(placed: Sequence[PlacedResult]) -> Table:
-    """Individual step sizes are those of the main table."""
+    """Compare individual step sizes, as in the main table, with one step size for all clients."""
     own, common, lines = Curves(placed, "convergence"), Curves(placed, "steps"), []
     for data, split in common.places():
         for alpha in common.values("alpha"):
             at = {"data": data, "split": split, "alpha": alpha, "method": "scafflix"}
             each = [own.at(**at), common.at(**at, variant="max"), common.at(**at, variant="mean")]
             lines.append([data, split, alpha, *(_number(mean_rounds(curves)) for curves in each)])
-    title = f"Scafflix with individual and with one step size: rounds to a gap of {GAP:g} (Figure 5)"
+    title = f"Scafflix with individual step sizes and with a common one: rounds to a gap of {GAP:g} (Figure 5)"
     return Table(["data", "split", "alpha", "1/L_i", "1/max L_i", "1/mean L_i"], lines, title)
 
 
@@ -172,8 +186,8 @@ def _inexact(placed: Sequence[PlacedResult]) -> Table:
             for curve in curves.at(data=data, alpha=alpha, variant=variant):
                 last = len(curve["gap"]) - 1
                 lines.append([data, alpha, variant, str(last), f"{curve['gap'][0]:.2e}", f"{curve['gap'][-1]:+.2e}"])
-    title = "Local optima that are sought from 100, up to a tolerance or for a number of steps (Figures 4, 13)"
-    notes = ["The gap is that of the models clients end with, to the minimum of (FLIX) with exact local optima."]
+    title = "Inexact local optima, searched from 100 up to a tolerance or for a number of steps (Figures 4 and 13)"
+    notes = ["The gap compares the final models of the clients with the minimum of FLIX for exact local optima."]
     return Table(["data", "alpha", "local optima", "rounds", "gap at first", "gap at last"], lines, title, notes)
 
 
@@ -186,13 +200,18 @@ def _iterations(placed: Sequence[PlacedResult]) -> Table:
             means = [statistics.fmean(steps) for steps in counts.values()]
             ratio = f"{means[-1] / means[0]:.2f}" if means[0] else DASH
             lines.append([each.at["data"], start, *(f"{mean:.1f}" for mean in means), ratio])
-    notes = [f"Published: {PUBLISHED_RATIO}, without the data set; the text says that the start is 100."]
+    notes = [f"Published ratio: {PUBLISHED_RATIO}, from a start of 100. The paper does not name the data set."]
     title = "Steps to a local optimum, mean over 100 clients (Figure 12)"
     return Table(["data", "start", *tolerances, "last / first"], lines, title, notes)
 
 
 def page(title: str, seeds: int, placed: Sequence[PlacedResult], made: Sequence[Table]) -> str:
-    facts = ["l2-regularised logistic regression, mu = 0.1", "8 clients", f"coins of {seeds} seed{'s' * (seeds > 1)}"]
+    """Return the page of the experiment as HTML: curves and tables."""
+    facts = [
+        "l2-regularised logistic regression, mu = 0.1",
+        "8 clients",
+        f"{seeds} seed{'s' * (seeds > 1)} of the coin",
+    ]
     rows = [*_convergence_panels(placed), *_step_panels(placed), *_inexact_panels(placed), *_iteration_panels(placed)]
     return lab_page(title, facts, made, rows)
 
@@ -205,7 +224,7 @@ def _convergence_panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
             for method, name, dash in (("scafflix", "", "solid"), ("gd", "GD, ", "dash"))
             for n, alpha in enumerate(curves.values("alpha"))
         }
-        rows.append(_pair(f"{data}, {SPLITS[split]}", "Solid: Scafflix. Dashed: GD.", lines))
+        rows.append(_pair(f"{data}, {SPLITS[split]}", "Solid lines: Scafflix. Dashed lines: GD.", lines))
     return rows
 
 
@@ -219,7 +238,7 @@ def _step_panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
             lines[f"1/max L_i, alpha {alpha}", n, "dash"] = common.at(**at, variant="max")
             lines[f"1/mean L_i, alpha {alpha}", n, "dot"] = common.at(**at, variant="mean")
         title = f"{data}, {SPLITS[split].partition(',')[0]}, Figure 5"
-        rows.append(_pair(title, "Step sizes, solid: 1/L_i; dashed: 1/max L_i; dotted: 1/mean L_i.", lines))
+        rows.append(_pair(title, "Step sizes: 1/L_i (solid), 1/max L_i (dashed) and 1/mean L_i (dotted).", lines))
     return rows
 
 
@@ -236,7 +255,7 @@ def _inexact_panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
                 for curve in curves.at(data=data, alpha=alpha, variant=variant)
             ]
             title = f"{data}, inexact local optima, alpha = {alpha}, Figure {'4' if alpha == '0.1' else '13'}"
-            caption = f"Local optima sought {how}. Size of the gap: it may pass through zero."
+            caption = f"Inexact local optima, {how}. The chart shows the absolute value, as the gap can be negative."
             row.append(Panel(title, "|objective gap|", lines, caption))
         rows.append(row)
     return rows
@@ -259,7 +278,7 @@ def _iteration_panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
 
 
 def _pair(title: str, caption: str, lines: Mapping[tuple[str, int, str], Sequence[Result]]) -> list[Panel]:
-    """Gap and gradient."""
+    """Return two panels, one with objective gaps and one with gradients."""
     kinds = (("gap", "objective gap"), ("gradient", "squared gradient norm"))
     return [
         Panel(
@@ -270,7 +289,7 @@ def _pair(title: str, caption: str, lines: Mapping[tuple[str, int, str], Sequenc
 
 
 def _mean(curves: Sequence[Result], key: str) -> list[float]:
-    """Over seeds, as far as all go."""
+    """Average curves over seeds, up to the end of the shortest one."""
     return [statistics.fmean(values) for values in zip(*(curve[key] for curve in curves), strict=False)]
 
 

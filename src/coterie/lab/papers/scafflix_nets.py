@@ -1,10 +1,12 @@
-"""K. Yi, L. Condat, P. Richtárik, "Explicit Personalization and Local Training: Double Communication Acceleration in
-Federated Learning", TMLR: the neural nets of sections 3.2 to 3.4, with every aggregation counted.
+"""Experiments of Scafflix with neural nets (sections 3.2 to 3.4), with every aggregation counted.
 
-In the authors' code for nets an aggregation follows every step, whatever p is, control variates begin at 0 in each
-round, and what is plotted as a round of Scafflix is 1/p aggregations. Here Scafflix is Algorithm 1, and a round is one
-aggregation. The other methods are compared with it at as many aggregations, and at as many local gradients. What the
-paper plots as Scafflix at round T is nearest to FLIX with one local step a round after T/p rounds.
+K. Yi, L. Condat, P. Richtárik, "Explicit Personalization and Local Training: Double Communication Acceleration in
+Federated Learning", TMLR.
+
+In the authors' code for neural nets, an aggregation follows every step, for any p. Control variates start at 0 in each
+round, and the plots count 1/p aggregations as one round of Scafflix. Here Scafflix is Algorithm 1, and a round is one
+aggregation. Other methods are compared at equal numbers of aggregations and at equal numbers of local gradients.
+What the paper plots as Scafflix at round T is closest to FLIX with one local step per round after T/p rounds.
 """
 
 import math
@@ -25,13 +27,13 @@ RATES: Mapping[str, Sequence[float]] = {
     "shakespeare": (0.3, 1.0, 3.0),
     "femnist": (0.03, 0.1, 0.3, 1.0),
 }
-"""For each data set what all methods choose from: how far a step moves a client's model, in units of the gradient."""
+"""Learning rates that all methods choose from, by data set: the effective step of a client's model."""
 OF_OTHERS = "femnist"
-"""Users must make it themselves; it is not run unless asked for."""
+"""Data set that users must create themselves. It is run only if it is chosen with --data."""
 ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9)
 CLIENTS = (1, 5, 10, 20)
 COINS = ((0.1, 1), (0.2, 1), (0.2, 2), (0.5, 1), (0.5, 5))
-"""p, and times as many rounds: at equal aggregations, and at the local gradients of the first."""
+"""Values of p, and multiples of the rounds: for equal aggregations, and for the local gradients of the first value."""
 ABLATIONS = {
     "mnist-writers": ("alpha", "p", "clients"),
     "shakespeare": ("alpha",),
@@ -41,7 +43,7 @@ Options = dict[str, Any]
 
 
 class Nets(Experiment):
-    """Scafflix, neural nets: Table 1 and Figures 2, 3, 6 and 7, at equal aggregations and at equal local gradients"""
+    """Scafflix, neural nets: Table 1 and Figures 2, 3, 6 and 7, at equal aggregations and at equal local gradients."""
 
     def variants(self) -> Iterator[Variant]:
         for data in RATES:
@@ -61,8 +63,10 @@ def _recipe(data: str) -> str:
 
 
 def _methods(data: str, own: Options) -> Iterator[Variant]:
-    """Each with one local step a round or n, and once after n times as many rounds; and what clients have to begin
-    with, their own optima."""
+    """Yield each method with one or n local steps per round, FLIX also with n times as many rounds.
+
+    The first variant has the local optima of clients alone, without training.
+    """
     n, alpha = round(1 / own["p"]), own["alpha"]
     at = {"data": data, "part": "methods", "method": "flix"}
     alone: Tables = {"method": {"alpha": 0.0}, "run": {"rounds": 1}}
@@ -89,7 +93,7 @@ def _methods(data: str, own: Options) -> Iterator[Variant]:
 
 
 def _ablations(data: str, own: Options) -> Iterator[Variant]:
-    """Of Scafflix, at the recipe's rate."""
+    """Yield variants of Scafflix at the learning rate of the recipe."""
     n, rate = round(1 / own["p"]), own["gamma"]
     parts: dict[str, list[tuple[str, int, int, Tables]]] = {
         "alpha": [(f"alpha={alpha}", n, 1, {"method": {"alpha": alpha}}) for alpha in ALPHAS],
@@ -115,7 +119,7 @@ def _times(times: int) -> str:
 
 
 def counted(rows: Sequence[Row]) -> Table:
-    """A line for each method and setting, at the rate that validation chooses, with what it costs."""
+    """Return a table with a line for each method and setting, at the rate with the best validation score."""
     chosen = best(rows)
     lines = []
     for row in chosen:
@@ -139,15 +143,16 @@ def counted(rows: Sequence[Row]) -> Table:
 
 
 NOTES = (
-    "Accuracy in percent of all clients' models as they are, mean over clients ± standard error over them. T is the "
-    "recipe's number of rounds; aggregations and local gradients (of one client that is always there, expected) are "
-    "multiples of it. Among a method's rates the one with the best validation accuracy is shown. Published figures "
-    "are over all test examples together, and those of Scafflix count 1/p aggregations as one round.",
+    "Accuracy in percent of the models of all existing users as they are: mean over clients ± standard error. T is the "
+    "number of rounds of the recipe. Aggregations and local gradients are multiples of T; local gradients are the "
+    "expected number of a client that takes part in every round. Each method is shown at the rate with the best "
+    "validation accuracy. Published figures are over all test examples together, and those of Scafflix count 1/p "
+    "aggregations as one round.",
 )
 
 
 def claims(chosen: Sequence[Row]) -> list[str]:
-    """What of the paper's comparison holds, data set by data set: test accuracy of Scafflix less that of another."""
+    """Compare the test accuracy of Scafflix with the other methods, for each data set."""
     told = []
     for data in dict.fromkeys(row.at["data"] for row in chosen):
         of = {
@@ -166,13 +171,13 @@ def claims(chosen: Sequence[Row]) -> list[str]:
             ("flix", False, "0"): "the local optima alone",
         }
         parts = [
-            f"{_difference(mine, figure)} to {names.get(place, 'FLIX at equal local gradients')}"
+            f"{names.get(place, 'FLIX at equal local gradients')} {_difference(mine, figure)}"
             for place, figure in of.items()
         ]
-        told.append(f"{data}: Scafflix is {'; '.join(parts)}.")
+        told.append(f"{data}, Scafflix minus the others in percentage points: {'; '.join(parts)}.")
     return told
 
 
 def _difference(mine: Percentage, other: Percentage) -> str:
-    """In points; the error is that of independent clients, so rather too large."""
+    """Return the difference in percentage points. The error assumes independent clients, so it is rather too large."""
     return f"{mine.mean - other.mean:+.2f} ± {math.hypot(mine.stderr, other.stderr):.2f}"

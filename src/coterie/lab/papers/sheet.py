@@ -1,16 +1,16 @@
-"""The section [experiment] of a recipe: what a paper says about it, and the methods that are compared on it.
+"""Section [experiment] of a recipe: the methods to compare, and the published results of each.
 
-    [experiment.methods]                       how each method's recipe differs from the one above, by section and key
+    [experiment.methods]                       settings in which each method differs from the recipe, by section and key
     pflego = {}
     fedavg = { method.eta = 0.007, model.labels = "local" }
 
-    [experiment.published]                     mean and standard error in percent, as printed
+    [experiment.published]                     published mean and standard error, in percent
     pflego = [98.70, 0.21]
 
-    [experiment.users]                         mean, bottom decile and deviation over users in percent, as printed
+    [experiment.users]                         published mean, bottom decile and deviation over users, in percent
     feddecay = { existing = [87.22, 84.90, 2.33], new = [80.39] }
 
-The file's [method] carries over to its own method only: another one takes other options.
+Section [method] of the file applies only to the method it names, as other methods have other settings.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,31 +30,37 @@ PublishedUsers = dict[
     Literal["existing", "new", "existing_over_seeds", "new_over_seeds"],
     Annotated[list[Number], Field(min_length=1, max_length=3)],
 ]
-"""Mean, and where printed bottom decile and deviation: of one run, or over several seeds; after adaptation."""
+"""Published figures over users after adaptation, of one run or over several seeds: mean, bottom decile and deviation.
+
+The bottom decile and the deviation can be omitted.
+"""
 
 
 @settings
 class Sheet:
+    """Published results of a paper, and the methods to compare with them."""
+
     title: str = ""
+    """Title of the experiment."""
     protocol: Literal["participants", "as_is", "adapted"] = "participants"
-    """Under which the paper took its figures."""
+    """Protocol of the published figures, among those of existing users."""
     methods: dict[str, Tables] = field(default_factory=dict)
-    """The methods that are compared, and how the recipe of each differs."""
+    """Methods to compare, and the settings in which each of them differs from the recipe."""
     published: dict[str, Annotated[list[Number], Field(min_length=2, max_length=2)]] = field(default_factory=dict)
-    """For each method mean and standard error, in percent."""
+    """Published mean and standard error of each method, in percent."""
     users: dict[str, PublishedUsers] = field(default_factory=dict)
-    """For each method what is published of existing and of new users, in percent."""
+    """Published figures of each method over existing and new users, in percent."""
     seconds: dict[str, Number] = field(default_factory=dict)
-    """For each method the published seconds a round."""
+    """Published seconds per round of each method."""
     small: Tables = field(default_factory=dict)
-    """How the recipe of each differs at `--scale small`."""
+    """Settings that all methods change at `--scale small`."""
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> "Sheet":
-        """From a recipe's nested tables; every recipe that comes of it is checked."""
+        """Read section [experiment] of a recipe, and check the recipe of every method."""
         section = tree.get("experiment", {})
         if not isinstance(section, dict):
-            raise UserError(f"experiment = {section!r} must be a section with keys, like experiment.title")
+            raise UserError(f"experiment = {section!r} must be a section with keys, such as experiment.title")
         sheet = make(cls, "experiment", section)
         for key in ("published", "users", "seconds"):
             for name in getattr(sheet, key):
@@ -70,7 +76,7 @@ class Sheet:
         return sheet
 
     def tables(self, tree: Mapping[str, Any], method: str) -> dict[str, Any]:
-        """The nested tables of one method's recipe."""
+        """Return the recipe of one method as nested tables."""
         own = self.methods[method]
         rest = {section: table for section, table in tree.items() if section != "experiment"}
         return changed(rest, {**own, "method": {"name": method, **own.get("method", {})}})

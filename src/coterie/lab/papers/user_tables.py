@@ -1,4 +1,4 @@
-"""Tables over existing and new users: what is published beside what is measured, with the spread over seeds."""
+"""Tables of published and measured results over existing and new users, with standard errors over seeds."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from coterie.report.units import DASH, scaled
 
 
 def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
-    """Existing users, then new ones, a line for each row; the reference is the row that lies there."""
+    """Return a table with a line per row, first for existing and then for new users, compared with a reference row."""
     base = next((row for row in rows if reference.items() <= row.at.items()), None)
     word, lines = f"against {' '.join(reference.values())}", []
     for kind, plain, adapted in (
@@ -20,7 +20,7 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
     ):
         for row in rows:
             found, picked = _over_seeds(row, adapted), [run.picked for run in row.runs if run.picked]
-            several = any(row.each(adapted, "std").values())  # one user has no decile and no deviation
+            several = any(row.each(adapted, "std").values())  # a single user has no decile and no deviation
             lines.append(
                 {
                     "users": kind,
@@ -40,17 +40,20 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
                 }
             )
     notes = [
-        "Accuracy in percent after adaptation, at the round where existing users validate best: the mean over users, "
-        "then its mean over seeds ± standard error; over seeds is the standard deviation. Published: mean (bottom "
-        "decile, deviation) over users.",
-        f"{word}: the difference, seed by seed, ± standard error, and in brackets in such errors. Bytes and "
-        "operations are of all clients, up to that round.",
+        "Accuracy in percent after adaptation, at the round where existing users have the best validation score. "
+        "Measured: mean over users, averaged over seeds ± standard error. Over seeds: standard deviation over seeds. "
+        "Published: mean (bottom decile, standard deviation) over users.",
+        f"{word[0].upper()}{word[1:]}: mean difference between runs of the same seed ± standard error, and in brackets "
+        "the difference in standard errors. Bytes and FLOP: sums over all clients, up to that round.",
     ]
     return filled(lines, {"users", *rows[0].at, "measured"}, notes)
 
 
 def validated(rows: Sequence[Row]) -> Table:
-    """For each method the settings that validate best, and all that were tried; of the test split nothing is told."""
+    """Return a table of all settings that were tried, with the best one of each method marked.
+
+    It contains validation scores only, and nothing about the test split.
+    """
     best = picks(rows)
     lines = []
     for row in rows:
@@ -59,12 +62,15 @@ def validated(rows: Sequence[Row]) -> Table:
         lines.append(
             {**row.at, "validation": row.told(text(found)), "over seeds": text(found and found.std, ".2f"), "": mark}
         )
-    note = "Adapted existing users on their validation split, in percent: the best round of each run, mean over seeds."
+    note = (
+        "Accuracy of adapted existing users on validation examples, in percent, at the best round of each run: mean "
+        "over seeds."
+    )
     return filled(lines, {*rows[0].at, "validation", ""}, [note])
 
 
 def picks(rows: Sequence[Row]) -> dict[str, Row]:
-    """For each method the row with the best mean validation; of equals the first."""
+    """Return the row with the best mean validation score for each method, or the first of equal rows."""
     best: dict[str, Row] = {}
     for row in rows:
         other = best.get(row.at["method"])

@@ -1,4 +1,4 @@
-"""Existing and new users of a run at the round that validation picks, and runs compared seed by seed."""
+"""Statistics over existing and new users at the round with the best validation score, and means over seeds."""
 
 import math
 import statistics
@@ -11,7 +11,7 @@ from coterie.measure.summary import totals
 
 
 class Over(NamedTuple):
-    """Over users, in percent."""
+    """Statistics over users, in percent."""
 
     mean: float
     bottom_decile: float
@@ -24,31 +24,33 @@ class Over(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """A run at the round where adapted existing users validate best; where several do, at the first."""
+    """A run at the round where adapted existing users have the best validation score, or the first of such rounds."""
 
     round: int
     validation: float
-    """Their mean accuracy, in percent."""
+    """Mean validation accuracy of adapted existing users at that round, in percent."""
     as_is: Over | None
     adapted: Over | None
     before: Over | None
     after: Over | None
     bytes: int
-    """To that round, down and up."""
+    """Bytes sent in both directions, up to that round."""
     flops: int
-    """To that round."""
+    """Floating-point operations of the clients, up to that round."""
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the statistics as in runs.json."""
         return {key: value._asdict() if isinstance(value, Over) else value for key, value in self._asdict().items()}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Picked":
+        """Read the statistics from runs.json."""
         figures: Any = {key: Over(**value) if isinstance(value, dict) else value for key, value in content.items()}
         return cls(**figures)
 
 
 def pick(records: Sequence[Record]) -> Picked | None:
-    """From a run's rounds; None where nobody keeps examples for validation."""
+    """Pick the round with the best validation score. Returns None if there are no validation examples."""
     evaluated = [(record.round, record.eval) for record in records if record.eval and record.eval.validation]
     found = [(index, each, mean) for index, each in evaluated if (mean := _validated(each)) is not None]
     if not found:
@@ -69,23 +71,25 @@ def _validated(evaluated: Evaluated) -> float | None:
 
 
 class SeedMean(NamedTuple):
-    """Over seeds."""
+    """Mean over seeds."""
 
     mean: float
     stderr: float | None
-    """Of the mean; None for a single seed."""
+    """Standard error of the mean, or None for a single seed."""
     std: float | None
+    """Standard deviation over seeds, or None for a single seed."""
 
     def __str__(self) -> str:
         return f"{self.mean:.2f}" if self.stderr is None else f"{self.mean:.2f} ± {self.stderr:.2f}"
 
     @property
     def in_errors(self) -> float | None:
-        """The mean in units of its standard error: how far it is from nothing."""
+        """Mean in units of its standard error, which says how clearly it differs from zero."""
         return self.mean / self.stderr if self.stderr else None
 
 
 def seed_mean(values: Sequence[float]) -> SeedMean | None:
+    """Average values of different seeds, or return None if there are no values."""
     if not values:
         return None
     std = statistics.stdev(values) if len(values) > 1 else None
@@ -93,6 +97,9 @@ def seed_mean(values: Sequence[float]) -> SeedMean | None:
 
 
 def paired(these: Mapping[int, float], those: Mapping[int, float]) -> SeedMean | None:
-    """These minus those, over the seeds of both: runs of one seed have the same users, the same of them new, and one
-    initial model, so that what comes of these cancels."""
+    """Average the differences between two sets of runs, over the seeds that both of them have.
+
+    Runs of the same seed have the same existing users, the same new users and the same initial model, so the effects of
+    these cancel.
+    """
     return seed_mean([value - those[seed] for seed, value in these.items() if seed in those])

@@ -1,4 +1,4 @@
-"""The charts of a sweep, as plotly figures in plain dictionaries; None where no trial is complete."""
+"""Charts of a sweep, as Plotly figures. A chart is None if there is nothing to draw."""
 
 import json
 from html import escape
@@ -11,11 +11,11 @@ from coterie.report.looks import BLUE, GREY, ORANGE, RED
 
 BEST, COMPLETE, GONE = ORANGE, BLUE, RED
 WIDE = 10
-"""Values whose largest is so many times the smallest are drawn on a logarithmic scale."""
+"""Ratio of the largest to the smallest value from which on an axis is logarithmic."""
 
 
 def slice_chart(found: Outcome, key: str) -> Plot | None:
-    """The score of each complete trial against one setting; the others are marks below, without a height."""
+    """Draw the score of each complete trial against one setting. The other trials are marks at the bottom."""
     scored = {trial.number: trial.score for trial in found.trials if trial.score is not None}
     if not scored or found.best is None:
         return None
@@ -42,7 +42,7 @@ def slice_chart(found: Outcome, key: str) -> Plot | None:
 
 
 def curves_chart(found: Outcome) -> Plot | None:
-    """Validation scores against rounds, a line for each trial."""
+    """Draw the validation score over rounds, with a line for each trial."""
     trials = [trial for trial in found.trials if trial.curve]
     if not trials:
         return None

@@ -1,6 +1,6 @@
 """The outcome of a sweep, as JSON and as tables.
 
-Only complete trials have a result, and test figures are shown only for the best of them.
+Only complete trials have a result. Test scores are shown only for the best trial.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class Outcome:
     score: str
     space: Mapping[str, Mapping[str, Any]]
     planned: int
-    """Number of trials in all."""
+    """Total number of trials."""
     trials: Sequence[Trial]
     """Trials that ended, in the order in which they started."""
     summary: Summary | None
@@ -84,12 +84,12 @@ class Outcome:
 def tables(found: Outcome) -> list[Table]:
     """Return a table of the complete trials, best first, and one of the others if there are any."""
     lines = [[*_cells(trial, found.keys), percent(trial.score)] for trial in found.complete]
-    title = f"Complete trials: validation {found.score}, % ({PROTOCOLS[found.protocol].title})"
+    title = f"Complete trials: validation {found.score} in percent ({PROTOCOLS[found.protocol].title})"
     first = Table(["trial", *found.keys, "validation"], lines, title, _notes(found))
     if not found.incomplete:
         return [first]
     lines = [[*_cells(trial, found.keys), trial.ending] for trial in found.incomplete]
-    return [first, Table(["trial", *found.keys, "why"], lines, "Not complete, so without a result")]
+    return [first, Table(["trial", *found.keys, "why"], lines, "Incomplete trials, which have no result")]
 
 
 def _cells(trial: Trial, keys: Sequence[str]) -> list[str]:
@@ -98,14 +98,14 @@ def _cells(trial: Trial, keys: Sequence[str]) -> list[str]:
 
 def _notes(found: Outcome) -> list[str]:
     left = found.planned - len(found.trials)
-    notes = [f"{left} of {found.planned} trials are still to run."] if left > 0 else []
+    notes = [f"{left} of {found.planned} trials have not run yet."] if left > 0 else []
     if found.best is None:
-        return [*notes, "No trial is complete, so there is no best one."]
+        return [*notes, "No trial is complete, so there is no best trial yet."]
     test = found.best_figures["test"]
     figures = [
         f"{protocol.title} {percent_with_error(own.mean, own.stderr)}"
         for protocol in PROTOCOLS.values()
         if (own := test[protocol.key]).mean is not None
     ]
-    chosen = f"On its test examples, by which nothing was chosen: {'; '.join(figures)}."
+    chosen = f"Its scores on test examples, which were not used to choose: {'; '.join(figures)}."
     return [*notes, f"Trial {found.best.number} is the best. {chosen}"]

@@ -1,4 +1,4 @@
-"""The page of a sweep: the best trial, the score against each setting, every trial's curve and end."""
+"""The page of a sweep: the best trial, the score against each setting, and the curve of every trial."""
 
 from collections.abc import Sequence
 from html import escape
@@ -22,7 +22,7 @@ def sweep_page(name: str, found: Outcome, best_recipe: dict[str, Any] | None) ->
         body.append(_best(found, found.best))
     body += [_slices(found), _curves(found), *_lists(found)]
     if best_recipe is not None:
-        body.append(recipe_section("best.toml, every key resolved", best_recipe))
+        body.append(recipe_section("best.toml, with the value of every setting", best_recipe))
     subtitle = [
         f"<strong>{escape(found.method)}</strong> on <strong>{escape(found.data)}</strong>",
         f"{escape(found.search)}, {things(len(found.trials), 'trial')} of {found.planned:,}",
@@ -37,10 +37,10 @@ def _cards(found: Outcome) -> str:
     counts = {state: _count(found, state) for state in ("pruned", "diverged", "failed")}
     given_up = ", ".join(f"{number:,} {state}" for state, number in counts.items() if number)
     cards = [
-        _card(BLUE, "Best on validation", title, _mean(found, "validation"), "what decides"),
-        _card(ORANGE, "Its test score", title, _mean(found, "test"), "of the best trial only"),
-        _card(TEAL, "Complete", "with a result", f"<b>{len(found.complete):,}</b>", "of these is the best"),
-        _card(RED, "Not complete", "without a result", f"<b>{sum(counts.values()):,}</b>", given_up or "none"),
+        _card(BLUE, "Best on validation", title, _mean(found, "validation"), "used to choose"),
+        _card(ORANGE, "Its test score", title, _mean(found, "test"), "shown for the best trial only"),
+        _card(TEAL, "Complete", "with a result", f"<b>{len(found.complete):,}</b>", "the best trial is one of these"),
+        _card(RED, "Incomplete", "without a result", f"<b>{sum(counts.values()):,}</b>", given_up or "none"),
     ]
     return f'<div class="cards">{"".join(cards)}</div>'
 
@@ -67,7 +67,7 @@ def _best(found: Outcome, trial: Trial) -> str:
     settings = [f"{escape(key)} <strong>{escape(shown(value))}</strong>" for key, value in trial.point.items()]
     rows = []
     for setting, protocol in PROTOCOLS.items():
-        decides = " (decides)" if setting == found.protocol else ""
+        decides = " (used to choose)" if setting == found.protocol else ""
         name = f'<i class="swatch" style="--accent: {LOOKS[protocol].color}"></i>{protocol.title}{decides}'
         both = [found.best_figures[split][protocol.key] for split in ("validation", "test")]
         rows.append([name, *(percent_with_error(own.mean, own.stderr) for own in both)])
@@ -76,14 +76,14 @@ def _best(found: Outcome, trial: Trial) -> str:
         f'<p class="subtitle">{parted(settings)}</p>',
         table(["clients", "validation", "test"], rows),
         note(
-            f"{escape(found.score.capitalize())} in percent, mean over clients ± standard error. It was chosen "
-            "by validation examples alone. Test figures are shown of the chosen trial, and of no other."
+            f"{escape(found.score.capitalize())} in percent, mean over clients ± standard error. Only validation "
+            "examples were used to choose this trial. Test scores are shown for no other trial."
         ),
     )
 
 
 def _slices(found: Outcome) -> str:
-    caption = "Each dot is a complete trial, the large one the best. Grey marks at the bottom: tried, without a result."
+    caption = "Each dot is a complete trial. The large one is the best. Grey marks at the bottom: the incomplete ones."
     drawn = [
         chart(f"slice-{n}", escape(key), f"Validation {found.score} against {key}.", caption, slice_chart(found, key))
         for n, key in enumerate(found.keys)
@@ -92,8 +92,10 @@ def _slices(found: Outcome) -> str:
 
 
 def _curves(found: Outcome) -> str:
-    label = f"Validation {found.score} of each trial against rounds."
-    caption = "Mean over clients on validation examples, at each evaluation. A line that ends early has no result."
+    label = f"Validation {found.score} of each trial by round."
+    caption = (
+        "Mean over clients on validation examples, at each evaluation. Lines that end early are incomplete trials."
+    )
     return chart("curves", "Trials", label, caption, curves_chart(found))
 
 
@@ -105,8 +107,8 @@ def _lists(found: Outcome) -> list[str]:
         lists.append(section("Complete", table(_headings(keys, "validation"), rows)))
     if others := found.incomplete:
         rows = [[*_cells(trial, keys), escape(trial.ending)] for trial in others]
-        why = note("Their scores, had they gone on, are not known; they are no results of the method.")
-        lists.append(section("Not complete", table(_headings(keys, "why"), rows), why))
+        why = note("These trials ended early, so their final scores are not known. They are not results of the method.")
+        lists.append(section("Incomplete", table(_headings(keys, "why"), rows), why))
     return lists
 
 

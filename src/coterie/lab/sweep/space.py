@@ -1,12 +1,12 @@
-"""What is searched: the section [sweep] of a recipe.
+"""The search space of a sweep: section [sweep] of a recipe.
 
 [sweep]
-search = "tpe"                                          or "grid", all combinations of lists
-protocol = "as_is"                                      whose validation score decides
+search = "tpe"                                          or "grid": all combinations of lists
+protocol = "as_is"                                      protocol whose validation score is used to choose
 
 [sweep.space]
-method.tau = [10, 20, 50]                               a list: one of these
-method.beta = { low = 0.01, high = 1.0, log = true }    a range: anything in it; whole numbers if both ends are
+method.tau = [10, 20, 50]                               a list: one of these values
+method.beta = { low = 0.01, high = 1.0, log = true }    a range: any value in it, an integer if both ends are integers
 """
 
 import itertools
@@ -27,71 +27,82 @@ from coterie.recipe import ABSENT, Recipe, Tables, changed, make
 from coterie.settings import Count, settings
 
 Point = dict[str, Any]
-"""A value for each searched key."""
+"""Values of the searched keys, such as {"method.tau": 10}."""
 Number = int | Annotated[float, Field(allow_inf_nan=False)]
 
 PROTOCOLS = {"as_is": AS_IS, "adapted": ADAPTED, "new_before": BEFORE, "new_after": AFTER}
 """Protocols by the values of `sweep.protocol`."""
 SECTIONS = ("method", "model", "aggregate")
+"""Sections whose keys can be searched."""
 KEYS = ("run.clients_per_round", "run.probability", "eval.adapt_steps")
-"""What else may differ between trials: they have the same examples, the same seed and the same number of rounds."""
+"""Other keys that can be searched. All trials have the same examples, the same seed and the same number of rounds."""
 
 
 @settings
 class SweepSettings:
+    """Settings of a sweep: section [sweep] of a recipe."""
+
     search: Literal["grid", "tpe"] = "grid"
-    """All combinations, or Optuna's tree-structured Parzen estimator, which takes ranges too."""
+    """Search strategy: "grid" tries all combinations of lists, "tpe" is Optuna's tree-structured Parzen estimator."""
     trials: Count | None = None
-    """Of "tpe", 30 unless given; a grid has as many as there are combinations."""
+    """Number of TPE trials (default 30). A grid tries every combination."""
     protocol: Literal["as_is", "adapted", "new_before", "new_after"] = "as_is"
-    """Whose validation score decides: existing clients as they are or adapted, new users before or after adaptation."""
+    """Protocol whose validation score is used to choose. The "new_" protocols evaluate new users."""
     prune: bool = True
-    """Hyperband: a trial that is behind the others at an evaluation is given up."""
+    """Whether to stop trials early that are behind the others at an evaluation (Hyperband)."""
     space: dict[str, Any] = field(default_factory=dict)
-    """By section and key, a list or a range."""
+    """List or range of values, by section and key."""
 
 
 @settings
 class Range:
+    """All numbers between two ends."""
+
     low: Number
     high: Number
     log: bool = False
-    """Drawn evenly on a logarithmic scale."""
+    """Whether values are drawn uniformly on a logarithmic scale."""
 
     def ends(self) -> list[Any]:
+        """Return both ends."""
         return [self.low, self.high]
 
 
 @settings
 class OneOf:
+    """A list of values to choose from."""
+
     values: Annotated[list[Any], Field(min_length=1)]
 
     def ends(self) -> list[Any]:
+        """Return all values."""
         return self.values
 
 
 @dataclass(frozen=True)
 class Space:
+    """The values that a sweep searches."""
+
     axes: Mapping[str, OneOf | Range]
-    """By section.key."""
+    """List or range of values, by key such as `method.eta`."""
 
     @classmethod
     def of(cls, tables: Mapping[str, Any]) -> "Space":
-        """From the tables under sweep.space, every end checked."""
+        """Read the tables under sweep.space."""
         axes = {}
         for section, table in tables.items():
             if not isinstance(table, dict):
-                raise UserError(f"sweep.space.{section} = {table!r}: name a key, like sweep.space.method.eta")
+                raise UserError(f"sweep.space.{section} = {table!r}: name a key, such as sweep.space.method.eta")
             for key, given in table.items():
                 axes[f"{section}.{key}"] = _axis(f"{section}.{key}", given)
         if not axes:
             raise UserError(
-                "there is nothing to search: say what in [sweep.space], or like --set sweep.space.method.eta=[0.01,0.1]"
+                "the search space is empty: add keys to [sweep.space], or use --set sweep.space.method.eta=[0.01,0.1]"
             )
         return cls(axes)
 
     def check(self, base: Recipe) -> None:
-        """Every value that is named, beside the first of every other key, makes a recipe."""
+        """Raise UserError if a value does not make a valid recipe, together with the first value of all other keys."""
         for key, axis in self.axes.items():
             for value in axis.ends():
                 try:
@@ -100,21 +111,22 @@ class Space:
                     raise UserError(f"sweep.space.{key}: {error}") from None
 
     def first(self) -> Point:
+        """Return the first value of every key."""
         return {key: axis.ends()[0] for key, axis in self.axes.items()}
 
     def combinations(self, seed: int) -> list[Point]:
-        """The grid, shuffled: who comes late is judged more strictly, and that should not be the last of a list."""
+        """Return all combinations in random order, because pruning judges later trials more strictly."""
         for key, axis in self.axes.items():
             if isinstance(axis, Range):
                 raise UserError(
-                    f"sweep.space.{key} is a range, and a grid needs lists: use --search tpe, or list values"
+                    f"sweep.space.{key} is a range, but a grid needs lists: use --search tpe, or list the values"
                 )
         values = [axis.ends() for axis in self.axes.values()]
         points = [dict(zip(self.axes, point, strict=True)) for point in itertools.product(*values)]
         return [points[n] for n in streams.generator(seed, "sweep").permutation(len(points))]
 
     def recipe(self, base: Recipe, point: Point) -> Recipe:
-        """Of a trial."""
+        """Return the recipe of the trial at this point."""
         tables: Tables = {}
         for key, value in point.items():
             section, _, name = key.partition(".")
@@ -130,11 +142,11 @@ def shown(value: Any) -> str:
 
 
 def read(source: str | Path, changes: Sequence[str], options: Mapping[str, Any]) -> tuple[Recipe, SweepSettings]:
-    """A recipe file and its [sweep]; changes that begin with `sweep.` are for that, and `options` win."""
+    """Read a recipe and its section [sweep]. `changes` override the file, and `options` override [sweep]."""
     tree = recipes.load(source)
     section = tree.pop("sweep", {})
     if not isinstance(section, dict):
-        raise UserError(f"sweep = {section!r} must be a section with keys, like sweep.search")
+        raise UserError(f"sweep = {section!r} must be a section with keys, such as sweep.search")
     own = [change for change in changes if change.startswith("sweep.")]
     for change in own:
         path, equals, text = change.partition("=")
@@ -152,16 +164,19 @@ def _axis(key: str, given: Any) -> OneOf | Range:
     if key.partition(".")[0] not in SECTIONS and key not in KEYS:
         there = ", ".join([f"{section}.*" for section in SECTIONS] + list(KEYS))
         close = registry.nearest(key, [*SECTIONS, *KEYS])
-        raise UserError(f"{place}{close}: trials are compared on the same examples and rounds; search among {there}")
+        raise UserError(
+            f"{place}{close} cannot be searched, because all trials use the same examples and rounds; available: "
+            f"{there}"
+        )
     if isinstance(given, list):
         if not given:
             raise UserError(f"{place} = []: name at least one value")
         for n, value in enumerate(given):
             if value in given[:n]:
-                raise UserError(f"{place} names {value!r} twice")
+                raise UserError(f"{place} contains {value!r} twice; remove one of them")
         return OneOf(given)
     if not isinstance(given, dict):
-        raise UserError(f"{place} = {given!r} must be a list, or a range like {{ low = 0.01, high = 1.0, log = true }}")
+        raise UserError(f"{place} = {given!r} must be a list or a range, like {{ low = 0.01, high = 1.0, log = true }}")
     if missing := [end for end in ("low", "high") if end not in given]:
         raise UserError(f"{place} = {given!r}: a range needs {' and '.join(missing)}")
     within = make(Range, place, given)
@@ -173,7 +188,7 @@ def _axis(key: str, given: Any) -> OneOf | Range:
 
 
 def _tables(change: str) -> dict[str, Any]:
-    """A `--set` that is TOML as it stands, or whose value is a bare word."""
+    """Parse a `--set` that is valid TOML, or whose value is a bare word."""
     path, equals, text = change.partition("=")
     for line in (change, f"{path} {equals} {json.dumps(text.strip())}"):
         try:
@@ -182,11 +197,11 @@ def _tables(change: str) -> dict[str, Any]:
             continue
         if isinstance(tree["sweep"], dict):
             return tree
-    raise UserError(f"--set {change!r} is not of the form sweep.key=value or sweep.space.section.key=[values]")
+    raise UserError(f"--set {change!r} must have the form sweep.key=value or sweep.space.section.key=[values]")
 
 
 def _without(section: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
-    """A key as if it were not given; `make` says if there is none of that name."""
+    """Mark a key as not given. `make` reports an unknown key."""
     key, *deeper = path
     if not deeper:
         return {**section, key: ABSENT}
@@ -198,7 +213,7 @@ def _without(section: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
 
 
 def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """With a range or a list as a whole in the place of an older one."""
+    """Merge two [sweep] sections. A new list or range replaces the old one as a whole."""
     merged = {**old, **new}
     if isinstance(space := old.get("space"), dict) and isinstance(added := new.get("space"), dict):
         merged["space"] = {**space}

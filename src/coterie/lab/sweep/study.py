@@ -1,4 +1,4 @@
-"""Optuna's part: what is tried next, whether a trial goes on, and the file that remembers those that ended."""
+"""The part of Optuna in a sweep: which values to try next, whether to stop a trial, and the journal of ended trials."""
 
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,21 @@ try:
     import optuna
     from optuna.storages.journal import JournalFileBackend, JournalStorage
 except ImportError:
-    raise UserError("coterie sweep needs Optuna, which is not installed: pip install 'coterie[sweep]'") from None
+    raise UserError("coterie sweep needs Optuna, which is not installed; run: pip install 'coterie[sweep]'") from None
 
 Pruner = optuna.pruners.BasePruner
 NAME = "coterie"
-"""Of the study; the brackets that Hyperband puts trials into depend on it."""
+"""Name of the study. Hyperband assigns trials to brackets by this name."""
 REDUCTION = 3
-"""One of so many trials goes on from one rung of Hyperband to the next."""
+"""Hyperband keeps one of this many trials from one rung to the next."""
 
 
 class Study:
-    """Only trials that ended are in the journal, each by one line. The one that runs is in memory, and everything that
-    is drawn or decided for it depends on the seed, its number and those that ended: killed at whatever point, it is
-    drawn anew, with the same values, and judged by the same rules."""
+    """A study whose journal has one line for each ended trial.
+
+    The running trial is only in memory. Its values and all decisions about it depend on the seed, its number and the
+    ended trials. If the process is killed, the trial is started again with the same values and judged in the same way.
+    """
 
     def __init__(self, path: Path, space: Space, grid: list[Point] | None, seed: int, data: str) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -37,38 +39,43 @@ class Study:
             self._journal = _journal(path)
             self._live.add_trials(self._journal.trials)
         except (ValueError, KeyError) as error:
-            raise UserError(f"{path} is damaged ({error}); start the sweep anew in another folder") from None
+            raise UserError(f"{path} is damaged ({error}); start the sweep again in another folder") from None
         if self._journal.user_attrs.setdefault("data", data) != data:
-            raise UserError(f"{path.parent} was begun on other data; choose another --out")
+            raise UserError(f"the sweep in {path.parent} uses other data; choose another --out")
         self._journal.set_user_attr("data", data)
 
     @property
     def ended(self) -> list[Trial]:
+        """Trials that ended, in the order in which they started."""
         return [self._trial(frozen) for frozen in self._journal.trials]
 
     def begin(self) -> tuple[int, Point]:
-        """The next trial's number and values."""
+        """Start the next trial. Returns its number and its values."""
         number = len(self._live.trials)
         if self._grid is not None:
             point = self._grid[number]
             self._live.enqueue_trial({key: self._coded(key, value) for key, value in point.items()})
         else:
-            # A sampler of its own for each trial: one that is carried along would not survive a restart.
+            # Each trial has its own sampler, because the state of a sampler would not survive a restart.
             self._live.sampler = optuna.samplers.TPESampler(seed=streams.key(self._seed, "sweep", number) % 2**32)
         self._running = self._live.ask(self._distributions)
         return number, self._values(self._running.params)
 
     def report(self, index: int, score: float) -> None:
+        """Report the score of the running trial after round `index`."""
         assert self._running is not None
         self._running.report(score, index)
 
     def is_behind(self, pruner: Pruner) -> bool:
-        """Whether the running trial is to be given up, after what was reported last."""
+        """Return whether to stop the running trial, given the scores reported so far."""
         return pruner.prune(self._live, self._live.trials[-1])
 
     def end(self, state: State, score: float | None = None, remark: str = "") -> Trial:
-        """The running trial, into the journal. For TPE one that diverged or failed is like one that was pruned: what
-        Optuna calls failed it forgets, and would try again nearby."""
+        """End the running trial and add it to the journal.
+
+        Diverged and failed trials count as pruned for TPE. Optuna ignores trials that it knows as failed, and would try
+        similar values again.
+        """
         assert self._running is not None
         self._running.set_user_attr("state", state)
         self._running.set_user_attr("remark", remark)
@@ -90,8 +97,10 @@ class Study:
         )
 
     def _values(self, params: dict[str, Any]) -> Point:
-        """Of a list Optuna sees the places only: it takes no lists as values, and tells 1 from true no more than from
-        1.0."""
+        """Return the values of Optuna's parameters. For a list, Optuna only knows the position of the value.
+
+        It does not accept lists as values, and it does not distinguish 1, 1.0 and true.
+        """
         axes = self._space.axes
         return {key: axis.values[params[key]] if isinstance(axis := axes[key], OneOf) else params[key] for key in axes}
 
@@ -101,13 +110,13 @@ class Study:
 
 
 def hyperband(first: int, rounds: int) -> Pruner:
-    """Judges at rounds first, 3 first, 9 first, ...; some trials are spared the first of these."""
+    """Return a pruner that judges at rounds `first`, 3 `first`, 9 `first` and so on. Some trials skip the first."""
     return optuna.pruners.HyperbandPruner(min(first, rounds), rounds, REDUCTION)
 
 
 def _journal(path: Path) -> optuna.Study:
     if path.exists() and not (content := path.read_bytes()).endswith(b"\n"):
-        write_atomically(path, content[: content.rfind(b"\n") + 1])  # a line that did not get to its end
+        write_atomically(path, content[: content.rfind(b"\n") + 1])  # the last line is incomplete
     storage = JournalStorage(JournalFileBackend(str(path)))
     return optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
 

@@ -1,4 +1,4 @@
-"""Many trials of one recipe, each a run in a folder of its own; the best is chosen on validation examples."""
+"""Sweeps: many trials of one recipe, each a run in its own folder. Validation examples decide which trial is best."""
 
 import json
 import math
@@ -30,11 +30,11 @@ from coterie.storage.folder import first_difference
 from coterie.training import Training, prepare
 
 USUAL_TRIALS = 30
-"""Of TPE."""
+"""Default number of TPE trials."""
 
 
 class Sweep:
-    """A sweep that is checked and ready to go, or to go on: making it finds what is wrong, before any work is done."""
+    """A sweep that is ready to start or to continue. The constructor finds all errors before any work starts."""
 
     def __init__(self, recipe: Recipe, settings: SweepSettings, out: Path) -> None:
         self.recipe, self.settings, self.out = recipe, settings, out
@@ -42,11 +42,9 @@ class Sweep:
         self.space.check(recipe)
         grid = self.space.combinations(recipe.run.seed) if settings.search == "grid" else None
         if grid and settings.trials is not None:
-            raise UserError(
-                f"a grid tries all of its {len(grid)} combinations; leave --trials away, or use --search tpe"
-            )
+            raise UserError(f"a grid tries all of its {len(grid)} combinations; omit --trials, or use --search tpe")
         if recipe.run.rounds == 0:
-            raise UserError("run.rounds = 0: without training there is nothing to choose between")
+            raise UserError("run.rounds = 0: a sweep needs at least 1 round, as trials differ only by their training")
         self.total = len(grid) if grid else settings.trials or USUAL_TRIALS
         self.federation = recipe.federation()
         prepare(self.space.recipe(recipe, self.space.first()), self.federation).clients.close()
@@ -57,7 +55,7 @@ class Sweep:
 
     @property
     def trials(self) -> list[Trial]:
-        """Those that ended."""
+        """Trials that ended."""
         return self._study.ended
 
     def play(
@@ -66,7 +64,7 @@ class Sweep:
         on_round: Callable[[Record], object],
         should_stop: Callable[[], bool],
     ) -> Iterator[Trial]:
-        """The trials that are left, each given out when it has ended. KeyboardInterrupt when told to stop."""
+        """Run the remaining trials and yield each of them when it ends. Raises KeyboardInterrupt when told to stop."""
         while len(self.trials) < self.total:
             if should_stop():
                 raise KeyboardInterrupt
@@ -75,7 +73,7 @@ class Sweep:
             yield self._try(self.out / folder_of(number), point, on_round, should_stop)
 
     def report(self) -> list[Table]:
-        """What is known by now; also written to trials.json, table.md, page.html and, of the best, best.toml."""
+        """Return tables of all trials so far. Also writes trials.json, table.md, page.html and best.toml."""
         ranked, score = complete(self.trials), self.federation.objective.score
         summary, best = None, None
         if ranked:
@@ -96,6 +94,7 @@ class Sweep:
         return shown
 
     def close(self) -> None:
+        """Unlock the folder."""
         self._lock.release()
 
     def _try(
@@ -103,13 +102,13 @@ class Sweep:
     ) -> Trial:
         begun = (folder / "recipe.toml").exists()
         if not begun and folder.exists():
-            shutil.rmtree(folder)  # killed before anything was in it
+            shutil.rmtree(folder)  # the process was killed before the run started
         try:
             recipe = self.space.recipe(self.recipe, point)
             training = Training(recipe, self.federation, folder, resume=begun)
         except UserError as error:
             if begun:
-                raise  # it is the folder that is wrong, not these values
+                raise  # the problem is the folder, not the values
             return self._study.end("failed", remark=str(error))
         judged = _Judged(self._study, self._pruner, self.settings.protocol, training.rounds)
         try:
@@ -142,23 +141,27 @@ class Sweep:
         )
 
     def _identity(self) -> dict[str, Any]:
-        """What must not change when a sweep goes on; the number of trials may."""
+        """Return everything that must not change when a sweep continues. The number of trials may change."""
         chosen = {key: getattr(self.settings, key) for key in ("search", "protocol", "prune", "space")}
         return {**self.recipe.as_dict(), "sweep": chosen}
 
 
 class _Judged:
-    """The evaluations of a trial, each reported and judged once. They are taken from the run's history, so that those
-    before a break are too, and the study sees what it would have seen without a break."""
+    """Reports each evaluation of a trial to the study once, and remembers the verdict.
+
+    Evaluations come from the history of the run. After an interruption the study therefore sees the same scores as
+    without one.
+    """
 
     def __init__(self, study: Study, pruner: Pruner | None, protocol: str, rounds: Rounds) -> None:
         self._study, self._pruner, self._protocol, self._rounds = study, pruner, protocol, rounds
         self._seen = 0
         self.score: float | None = None
-        """By the latest evaluation."""
+        """Validation score at the latest evaluation."""
         self.gave_up = False
 
     def is_behind(self) -> bool:
+        """Judge the evaluations that are new, and return whether to stop the trial."""
         while not self.gave_up and self._seen < len(self._rounds.history):
             record = self._rounds.history[self._seen]
             self._seen += 1
@@ -175,7 +178,7 @@ def validation_score(index: int, evaluated: Evaluated, protocol: str) -> float:
     assert evaluated.validation is not None, "a sweep checks first that there are validation examples"
     score = evaluated.validation[PROTOCOLS[protocol].key].mean
     if score is None or not math.isfinite(score) or evaluated.train_loss is None:
-        raise DivergedError(f"round {index}: the loss or the score is not finite; lower the method's rates")
+        raise DivergedError(f"round {index}: the loss or the score is not finite; lower the learning rates")
     return score
 
 
@@ -183,23 +186,25 @@ def _check_validation(federation: Federation, protocol: str) -> None:
     group = PROTOCOLS[protocol].group
     clients = federation.existing if group == "existing" else federation.new
     if not len(clients):
-        raise UserError(f'sweep.protocol = "{protocol}" is about new users; set partition.new_users to keep some')
+        raise UserError(f'sweep.protocol = "{protocol}" needs new users; set partition.new_users to hold some out')
     if "validation" not in federation.splits or not federation.sizes("validation")[clients].any():
         raise UserError(
-            f"no validation examples of {group} clients, and test examples are not for choosing: keep some, "
-            "like --set partition.validation=0.2 (more, if clients have few)"
+            f"{group} users have no validation examples, and test examples must not be used to choose; use "
+            "--set partition.validation=0.2, or a larger share if clients have few examples"
         )
 
 
 def _hold(out: Path, identity: dict[str, Any]) -> FileLock:
-    """The folder of this sweep, new or begun, for this process alone."""
+    """Create or reopen the folder of the sweep, and lock it for this process."""
     written = out / "sweep.toml"
     try:
         if written.exists():
             begun = tomllib.loads(written.read_text())
             sweep = begun.pop("sweep")
             if difference := first_difference({**Recipe.parse(begun).as_dict(), "sweep": sweep}, identity):
-                raise UserError(f"{out} holds another sweep: {difference}; set it alike, or choose another --out")
+                raise UserError(
+                    f"{out} holds a sweep with other settings: {difference}; use the same, or choose another --out"
+                )
         elif out.exists() and (not out.is_dir() or {file.name for file in out.iterdir()} - {".lock"}):
             raise UserError(f"{out} exists and is not an empty folder; choose another --out")
         out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What became of one point of the space."""
+"""Trials of a sweep and how they ended."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,29 +11,32 @@ State = Literal["complete", "pruned", "diverged", "failed"]
 
 @dataclass(frozen=True)
 class Trial:
+    """An ended trial."""
+
     number: int
     state: State
     point: Point
     score: float | None
-    """Its validation score after the last round; None unless it is complete."""
+    """Validation score after the last round, or None if the trial is not complete."""
     curve: dict[int, float]
-    """Its validation score by round, as far as it came."""
+    """Validation score by round, up to the round at which the trial ended."""
     remark: str = ""
-    """Why it diverged or failed."""
+    """Reason why the trial diverged or failed."""
 
     @property
     def folder(self) -> str:
-        """Of its run, in that of the sweep."""
+        """Folder of the run, relative to the folder of the sweep."""
         return folder_of(self.number)
 
     @property
     def ending(self) -> str:
-        """In words, of one that is not complete."""
+        """How an incomplete trial ended, in words."""
         if self.state == "pruned":
             return f"pruned after round {max(self.curve)}"
         return f"{self.state}: {self.remark}"
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the trial as in trials.json."""
         return {
             "trial": self.number,
             "state": self.state,
@@ -46,10 +49,11 @@ class Trial:
 
 
 def folder_of(number: int) -> str:
+    """Return the folder of a trial, relative to the folder of the sweep."""
     return f"trials/{number:03d}"
 
 
 def complete(trials: Sequence[Trial]) -> list[Trial]:
-    """Best first; of equals, the earlier one. Only these have a result."""
+    """Return the complete trials, best first. Among equal scores the earlier trial comes first."""
     ended = [(trial, trial.score) for trial in trials if trial.state == "complete" and trial.score is not None]
     return [trial for trial, _ in sorted(ended, key=lambda pair: -pair[1])]
