@@ -1,7 +1,8 @@
-"""F: the same FedAvg rounds by other systems, where they are installed (the extra `peers`).
+"""F: the same FedAvg rounds in other systems, if they are installed (the extra `peers`).
 
-B's many tiny clients, against Coterie's vmap, and A's 20 clients of 600 examples, against what `auto` chooses. A peer
-is a process of its own that warms up and then plays all its rounds, so Coterie is timed before and after them all.
+The tiny clients of B are compared with Coterie's engine vmap, and the 20 clients of 600 examples of A with the engine
+that `auto` chooses. Each peer runs in its own process, warms up and then plays all its rounds. Coterie is therefore
+timed both before and after the peers.
 """
 
 import statistics
@@ -35,6 +36,7 @@ WORK = {
 
 
 def measure(repeats: int) -> Result:
+    """Time Coterie and its peers."""
     tiny = rounds(
         tiny_clients.federation(tiny_clients.CLIENTS),
         "vmap",
@@ -62,4 +64,4 @@ def measure(repeats: int) -> Result:
         figures += [Figure(f"{name} / Coterie, {what}", took / own) for name, took in known.items()]
         if known and what == TINY:
             figures.append(Figure(f"fastest peer / Coterie, {what}", min(known.values()) / own, at_least=25))
-    return Result("F: FedAvg by other systems: a round", seconds, figures, notes)
+    return Result("F: one round of FedAvg in other systems", seconds, figures, notes)

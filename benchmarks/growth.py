@@ -1,7 +1,8 @@
-"""E: how a round grows with local steps, cohort and width on A's shape with K = 2, and with local steps on C's network.
+"""E: growth of the time per round with local steps, cohort size and width.
 
-One of tau = 50, r = 20, width = 200 is varied at a time. FedAvg's rounds grow with all three alike. PFLEGO's local
-steps but the last touch heads only: the dearer the body, the less they show.
+One of tau = 50, r = 20 and width = 200 is varied at a time, with the clients of A and K = 2. Local steps are also
+varied with the network of C. Rounds of FedAvg grow with all three. All local steps of PFLEGO except the last one
+involve only the heads, so the more expensive the body is, the less they matter.
 """
 
 from typing import Any
@@ -15,6 +16,7 @@ VARIED = {"tau": (1, 5, 25, 50, 100), "r": (5, 10, 20, 40), "width": (50, 100, 2
 
 
 def measure(repeats: int) -> Result:
+    """Time rounds of both methods for all values."""
     few = (repeats + 1) // 2
     dense, images = paper_size.federation(2), conv.federation()
     pflego = {
@@ -32,7 +34,7 @@ def measure(repeats: int) -> Result:
         return Figure(f"{series}, {what} from {first} to {last}", value, at_most)
 
     return Result(
-        "E: PFLEGO (fused) and FedAvg (auto) as one thing grows: a round",
+        "E: one round of PFLEGO (fused) and of FedAvg (auto) as one parameter grows",
         seconds,
         [
             growth("PFLEGO", "tau", at_most=3),
@@ -40,11 +42,12 @@ def measure(repeats: int) -> Result:
             growth("FedAvg", "tau"),
             *(growth(series, what) for what in ("r", "width") for series in ("PFLEGO", "FedAvg")),
         ],
-        [f"PFLEGO has {repeats} turns, FedAvg and conv4, which are slow, {few}."],
+        [f"PFLEGO is repeated {repeats} times. FedAvg and conv4 are slow and are repeated {few} times."],
     )
 
 
 def cases() -> list[tuple[str, int]]:
+    """Return all pairs of a parameter and a value."""
     return [(what, value) for what, values in VARIED.items() for value in values]
 
 
@@ -56,9 +59,11 @@ def on_dense(
     r: int = paper_size.COHORT,
     width: int = paper_size.HIDDEN,
 ) -> Work:
+    """Return rounds with the clients of A as work to time."""
     model: dict[str, Any] = {"name": "mlp", "hidden": [width]}
     return rounds(data, engine, r, method={"name": method, "tau": tau}, model=model)
 
 
 def on_images(data: Federation, tau: int) -> Work:
+    """Return rounds of PFLEGO with the network of C as work to time."""
     return rounds(data, "fused", conv.CLIENTS, method={"name": "pflego", "tau": tau}, model=conv.MODEL)

@@ -1,10 +1,11 @@
-"""A: rounds of the size of the paper's MNIST experiments, beside nothing but their matrix products.
+"""A: rounds of the size of the MNIST experiments in the PFLEGO paper, compared with their matrix products alone.
 
-100 clients with 600 examples of 784 features, a body of 200 units, K classes a client, r = 20, tau = 50. Data are
-random: time does not depend on what is in them. A round cannot be faster than its matrix products, and these are timed
-alone, in turn with the rounds: for PFLEGO the two of the body (features, and the gradient of the weights; all of the
-heads' work is overhead), for FedAvg all five of each of the 50 steps of the 20 clients. So 1x means: nothing but
-multiplication. Scoring is that of all clients' models as they are, each on its own 100 test examples.
+There are 100 clients with 600 examples of 784 features, a body of 200 units and K classes per client, with r = 20 and
+tau = 50. Data are random, as time does not depend on their values. A round cannot be faster than its matrix products,
+which are timed alone, alternating with the rounds. PFLEGO has two products of the body: features, and the gradient of
+the weights. All work of the heads counts as overhead. FedAvg has five products in each of the 50 steps of the 20
+clients. A ratio of 1 means that a round takes no longer than its products. Scoring evaluates all clients as they are,
+each on its own 100 test examples.
 """
 
 from collections.abc import Callable
@@ -27,6 +28,7 @@ COHORT, TAU = 20, 50
 
 
 def measure(repeats: int) -> Result:
+    """Time rounds of both methods, their products, and scoring."""
     two, ten = federation(2), federation(10)
     pflego, fedavg = {"name": "pflego", "tau": TAU}, {"name": "fedavg", "tau": TAU}
     seconds = interleave(
@@ -43,7 +45,7 @@ def measure(repeats: int) -> Result:
     )
     over = partial(ratio, seconds)
     return Result(
-        f"A: {CLIENTS} clients x {EXAMPLES} examples, {FEATURES}-{HIDDEN}-K, r = {COHORT}, tau = {TAU}: a round",
+        f"A: one round, {CLIENTS} clients x {EXAMPLES} examples, {FEATURES}-{HIDDEN}-K, r = {COHORT}, tau = {TAU}",
         seconds,
         [
             Figure("PFLEGO, K = 2 / its products", over("PFLEGO, K = 2, fused", "PFLEGO, its products"), at_most=2),
@@ -53,12 +55,12 @@ def measure(repeats: int) -> Result:
             Figure("scoring / PFLEGO, K = 2", over("scoring all clients", "PFLEGO, K = 2, fused"), at_most=1),
             Figure("PFLEGO, loop / fused", over("PFLEGO, K = 2, loop", "PFLEGO, K = 2, fused")),
         ],
-        [f"FedAvg's products are timed for one client and its {TAU} steps, and multiplied by {COHORT}."],
+        [f"The products of FedAvg are timed for the {TAU} steps of one client, and multiplied by {COHORT}."],
     )
 
 
 def federation(classes: int, clients: int = CLIENTS) -> Federation:
-    """Everyone has all of so many classes."""
+    """Return a federation of random examples in which every client has all classes."""
     rng = np.random.default_rng(0)
     y = np.arange(EXAMPLES) % classes
 
@@ -69,7 +71,7 @@ def federation(classes: int, clients: int = CLIENTS) -> Federation:
 
 
 def scoring(data: Federation, method: dict[str, Any]) -> Callable[[], Scores]:
-    """Every client was visited once, so that everyone's head lies in the store."""
+    """Return a function that scores all clients. Each was visited once, so its head is in the store."""
     run = prepare(timing_recipe("auto", len(data.ids), method=method), data)
     next(run.rounds.play())
     clients = data.existing.tolist()
@@ -83,7 +85,7 @@ def scoring(data: Federation, method: dict[str, Any]) -> Callable[[], Scores]:
 
 
 def body_products(examples: int) -> Callable[[], None]:
-    """Forward, and the gradient of the weights: nobody asks for that of the inputs."""
+    """Return a function with the products of the body: forward, and the gradient of the weights."""
     x, weight, gradient = torch.rand(examples, FEATURES), torch.rand(HIDDEN, FEATURES), torch.rand(examples, HIDDEN)
     features, weight_gradient = torch.empty_like(gradient), torch.empty_like(weight)
 
@@ -95,7 +97,7 @@ def body_products(examples: int) -> Callable[[], None]:
 
 
 def all_products(examples: int, classes: int, steps: int) -> Callable[[], None]:
-    """So many steps on body and head; the head also has the gradient of its inputs."""
+    """Return a function with the products of `steps` steps. The head also needs the gradient of its inputs."""
     body = body_products(examples)
     features, weight, gradient = (
         torch.rand(examples, HIDDEN),

@@ -1,8 +1,9 @@
-"""One round of FedAvg by other systems, each through its own public interface.
+"""One round of FedAvg in other systems, each through its own public interface.
 
-Peers contradict each other, and Coterie, in what they need: each runs in a process of its own, this file by its path,
-with the interpreter that COTERIE_PEERS_PYTHON names ("fedjax=/opt/fedjax/bin/python,flower=..."), if any. So only NumPy
-is needed to load it. The first round warms up, and must give the model that NumPy gives: other work gets no time.
+The requirements of peers conflict with each other and with Coterie. Each peer therefore runs this file in its own
+process, with the interpreter that COTERIE_PEERS_PYTHON names ("fedjax=/opt/fedjax/bin/python,flower=..."), if any. Only
+NumPy is needed to load the file. The first round is a warm-up. It must give the same model as NumPy, otherwise the peer
+is skipped.
 """
 
 # mypy: disable-error-code="import-not-found, import-untyped"
@@ -27,16 +28,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 Weights = dict[str, NDArray[np.float32]]
-"""Named and shaped as those of torch.nn.Sequential(Linear, ReLU, Linear)."""
+"""Weights with the names and shapes of torch.nn.Sequential(Linear, ReLU, Linear)."""
 Rounds = tuple[Weights, list[float]]
-"""The model after the first round, which warms up, and the seconds of each further round."""
+"""The model after the first round, which is a warm-up, and the seconds of each further round."""
 
 LIMIT = 900  # seconds for all rounds of a peer
 
 
 @dataclass(frozen=True)
 class Work:
-    """A round of FedAvg: every client takes so many SGD steps on a two-layer network; their models are averaged."""
+    """A round of FedAvg: every client takes SGD steps on a two-layer network, and their models are averaged."""
 
     clients: int
     examples: int
@@ -45,18 +46,18 @@ class Work:
     classes: int
     steps: int
     batch: int
-    """Examples a step, taken in order; 0 is all of them."""
+    """Number of examples per step, taken in order. 0 means all examples."""
     rate: float = 0.1
     seed: int = 0
 
     def data(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """(clients, examples, features) and (clients, examples)."""
+        """Return random inputs (clients, examples, features) and labels (clients, examples)."""
         rng = np.random.default_rng([self.seed, 0])
         x = rng.standard_normal((self.clients, self.examples, self.features), dtype=np.float32)
         return x, rng.integers(self.classes, size=(self.clients, self.examples))
 
     def weights(self) -> Weights:
-        """Where the round starts."""
+        """Return the model at the start of the round."""
         rng = np.random.default_rng([self.seed, 1])
         weights = {}
         for layer, width, inputs in (("0", self.hidden, self.features), ("2", self.classes, self.hidden)):
@@ -65,21 +66,23 @@ class Work:
         return weights
 
     def batches(self) -> list[slice]:
-        """Which examples each step takes: one epoch after another, the last batch of each as short as it comes out."""
+        """Return the examples of each step, epoch by epoch. The last batch of an epoch can be shorter."""
         starts = range(0, self.examples, self.size)
         return [slice(starts[step % len(starts)], starts[step % len(starts)] + self.size) for step in range(self.steps)]
 
     @property
     def size(self) -> int:
+        """Number of examples per step."""
         return self.batch or self.examples
 
     @property
     def tiny(self) -> bool:
-        """Products so small that a second thread only hinders."""
+        """Whether the products are so small that a second thread makes them slower."""
         return self.size * self.features * self.hidden < 1_000_000
 
 
 def clock(play: Callable[[], Weights], repeats: int) -> Rounds:
+    """Play a warm-up round, then time `repeats` rounds."""
     first, marks = play(), [time.perf_counter()]
     for _ in range(repeats):
         play()
@@ -88,7 +91,7 @@ def clock(play: Callable[[], Weights], repeats: int) -> Rounds:
 
 
 def reference(work: Work) -> Weights:
-    """The model after one round, in NumPy."""
+    """Return the model after one round, computed with NumPy."""
     total = {name: np.zeros_like(value) for name, value in work.weights().items()}
     for x, labels in zip(*work.data(), strict=True):
         y = np.eye(work.classes, dtype=np.float32)[labels]
@@ -107,12 +110,12 @@ def reference(work: Work) -> Weights:
 
 
 def fedjax(work: Work, repeats: int) -> Rounds:
-    """FedJAX (Google) with its `jit` backend."""
+    """Time FedJAX (Google) with its `jit` backend."""
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false" if work.tiny else ""
     import fedjax
     import jax
 
-    jax.tree_map = jax.tree_util.tree_map  # FedJAX 0.0.17 calls a name that JAX dropped
+    jax.tree_map = jax.tree_util.tree_map  # FedJAX 0.0.17 uses a name that JAX has removed
 
     def loss(params: Any, batch: Any, _: Any) -> Any:
         hidden = jax.nn.relu(batch["x"] @ params["0.weight"] + params["0.bias"])
@@ -137,7 +140,7 @@ def fedjax(work: Work, repeats: int) -> Rounds:
 
 
 def pfl(work: Work, repeats: int) -> Rounds:
-    """pfl-research (Apple): PyTorch, its simulated backend in one process."""
+    """Time pfl-research (Apple) with PyTorch and its simulated backend, in one process."""
     import torch
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
@@ -166,7 +169,7 @@ def pfl(work: Work, repeats: int) -> Rounds:
     epochs = work.steps // len({rows.start for rows in work.batches()})
     training = NNTrainHyperParams(local_batch_size=work.size, local_num_epochs=epochs, local_learning_rate=work.rate)
     algorithm = FederatedAveraging()
-    played = itertools.count(1)  # the algorithm goes on where it stopped
+    played = itertools.count(1)  # the algorithm continues where it stopped
 
     def play() -> Weights:
         settings = NNAlgorithmParams(next(played), repeats + 1, train_cohort_size=work.clients, val_cohort_size=None)
@@ -177,8 +180,8 @@ def pfl(work: Work, repeats: int) -> Rounds:
 
 
 def flower(work: Work, repeats: int) -> Rounds:
-    """Flower: its simulation on Ray, PyTorch clients of one core each, on all cores."""
-    # No word leaves this machine. Ray looks for a cloud's metadata even so, now through a proxy that is not there.
+    """Time Flower with its simulation on Ray: PyTorch clients with one core each, on all cores."""
+    # Nothing is sent over the network. Ray still asks a cloud for metadata, here through a proxy that does not exist.
     os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "http_proxy": "http://127.0.0.1:9"}
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # 127.0.0.1 instead of the machine's address
     import torch
@@ -198,7 +201,7 @@ def flower(work: Work, repeats: int) -> Rounds:
         def play() -> Weights:
             nonlocal arrays
             arrays = strategy.start(grid, arrays, num_rounds=1).arrays
-            assert arrays, "no client did its work"
+            assert arrays, "no client returned a model"
             return {name: value.numpy() for name, value in arrays.to_torch_state_dict().items()}
 
         found.append(clock(play, repeats))
@@ -208,7 +211,7 @@ def flower(work: Work, repeats: int) -> Rounds:
         np.save(f"{folder}/y.npy", work.data()[1])
 
         def train(message: Message, context: Context) -> Message:
-            import numpy as np  # all here: the function is pickled for every client, fast if it refers to little
+            import numpy as np  # imported here: pickling is fast if the function refers to little
             import torch
             from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
             from torch.nn import Linear, ReLU, Sequential, functional
@@ -240,28 +243,31 @@ PACKAGES = {"fedjax": ("fedjax", "jax"), "pfl": ("pfl", "torch"), "flower": ("fl
 
 
 def time_peers(work: Work, repeats: int) -> dict[str, float | str]:
-    """Seconds that each peer takes for a round, the median of several; or why there are none."""
+    """Return the median seconds per round of each peer, or the reason why it was skipped."""
     pythons = interpreters(os.environ.get("COTERIE_PEERS_PYTHON", ""))
     found = {name: ask(name, work, repeats, pythons.get(name, sys.executable)) for name in PEERS}
     return {name: each.get("skipped") or statistics.median(each["seconds"]) for name, each in found.items()}
 
 
 def interpreters(text: str) -> dict[str, str]:
-    """The Pythons that COTERIE_PEERS_PYTHON names."""
-    from coterie.errors import UserError  # here, as a peer's interpreter need not have what Coterie needs
+    """Return the interpreters that COTERIE_PEERS_PYTHON names."""
+    from coterie.errors import UserError  # the interpreter of a peer does not need it
 
     pythons = dict(item.strip().partition("=")[::2] for item in text.split(",") if item.strip())
     for name, python in pythons.items():
         if name not in PEERS:
-            raise UserError(f"COTERIE_PEERS_PYTHON: no peer {name!r} in NAME=PYTHON,...; there is: {', '.join(PEERS)}")
+            raise UserError(f"COTERIE_PEERS_PYTHON: no peer {name!r} in NAME=PYTHON,...; available: {', '.join(PEERS)}")
         if shutil.which(python) is None:
-            raise UserError(f"COTERIE_PEERS_PYTHON: no interpreter {python!r} for {name}; write {name}=PYTHON")
+            raise UserError(
+                f"COTERIE_PEERS_PYTHON: the interpreter {python!r} of {name} does not exist; write {name}=PYTHON"
+            )
     return pythons
 
 
 def ask(name: str, work: Work, repeats: int, python: str) -> dict[str, Any]:
-    """What `answer` gives, in a process of its own."""
-    command = [python, "-P", __file__, name, str(repeats), json.dumps(asdict(work))]  # -P: neighbours hide no modules
+    """Run `answer` in its own process and return its result."""
+    # With -P, files next to this one cannot hide modules.
+    command = [python, "-P", __file__, name, str(repeats), json.dumps(asdict(work))]
     with Popen(command, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True) as process:  # noqa: S603
         try:
             printed, complaints = process.communicate(timeout=LIMIT)
@@ -269,14 +275,14 @@ def ask(name: str, work: Work, repeats: int, python: str) -> dict[str, Any]:
             return {"skipped": f"took more than {LIMIT} seconds"}
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with all that it started
+                os.killpg(process.pid, signal.SIGKILL)  # together with all processes that it started
     if process.returncode:
         return {"skipped": f"failed: {[f'exit code {process.returncode}', *complaints.splitlines()][-1]}"}
     return dict(json.loads(printed.splitlines()[-1]))
 
 
 def answer(name: str, work: Work, repeats: int) -> dict[str, Any]:
-    """Seconds of every round and the versions of what was timed; or why it was skipped."""
+    """Time a peer. Returns the seconds of every round and the versions of packages, or why the peer was skipped."""
     try:
         model, seconds = PEERS[name](work, repeats)
     except ModuleNotFoundError as error:
@@ -288,7 +294,7 @@ def answer(name: str, work: Work, repeats: int) -> dict[str, Any]:
 
 
 def main(name: str, repeats: str = "5", work: str = "") -> None:
-    """Print a line of JSON: the answer for the work, or those for A and B."""
+    """Print one line of JSON: the result for the given work, or those for A and B."""
     if work:
         found = answer(name, Work(**json.loads(work)), int(repeats))
     else:

@@ -1,9 +1,10 @@
-"""D: what a round costs when the population grows and the cohort does not.
+"""D: cost of a round as the population grows and the cohort does not.
 
-10^3 to 10^6 clients, r = 100, each client with 20 of 100,000 shared examples, 64-32-10, 5 local steps. Each population
-is a process of its own, so that its peak memory is its own; the processes play in turn. The seconds are of all that
-happens from one round to the next, the draw of the cohort included, and with a run folder also log and checkpoint. It
-is timed after so many rounds that all of 1,000 clients have been met, while of a million nearly everyone is still new.
+There are 10^3 to 10^6 clients with r = 100. Each client has 20 of 100,000 shared examples, the network is 64-32-10, and
+there are 5 local steps. Each population runs in its own process, so that its peak memory is its own. The processes take
+turns. The seconds include everything from one round to the next: sampling the cohort and, with a run folder, the log
+and the checkpoint. Timing starts after so many rounds that all of 1,000 clients were visited, while nearly all of a
+million clients are still unvisited.
 """
 
 import tempfile
@@ -24,6 +25,7 @@ from coterie.measure.record import Record
 from coterie.training import Training
 
 WARM_UP = 50
+"""Number of rounds before timing starts."""
 POPULATIONS = (1_000, 10_000, 100_000, 1_000_000)
 COHORT, EXAMPLES, FEATURES, HIDDEN, CLASSES, POOL = 100, 20, 64, 32, 10, 100_000
 VARIANTS: dict[str, tuple[dict[str, Any], bool]] = {
@@ -34,6 +36,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 def measure(repeats: int) -> Result:
+    """Time rounds of all populations, and measure peak memory."""
     seconds: Seconds = {}
     figures: list[Figure] = []
     smallest, *others = POPULATIONS
@@ -51,17 +54,17 @@ def measure(repeats: int) -> Result:
         peak = children[names[others[-1]]].peak / 1e9
         figures.append(Figure(f"{names[others[-1]]}, peak memory", peak, at_most=2, unit=" GB"))
     return Result(
-        f"D: {smallest:,} to {others[-1]:,} clients x {EXAMPLES} examples, r = {COHORT}: a round",
+        f"D: one round, {smallest:,} to {others[-1]:,} clients x {EXAMPLES} examples, r = {COHORT}",
         seconds,
         figures,
-        [f"After {WARM_UP} rounds, which are not timed; the run folder gets a checkpoint in each round."],
+        [f"Timing starts after {WARM_UP} rounds. With a run folder, every round writes a checkpoint."],
     )
 
 
 def play(
     done: Callable[[float], None], population: int, method: dict[str, Any], folder: Path | None, warm_up: int
 ) -> None:
-    """Rounds without end, each of them reported but the first."""
+    """Play rounds without end, and report the seconds of each after the warm-up."""
     recipe = timing_recipe("auto", COHORT, method=method, model={"name": "mlp", "hidden": [HIDDEN]})
     training = Training(recipe, federation(population), folder)
     start = time.perf_counter()
@@ -76,7 +79,7 @@ def play(
 
 
 def federation(population: int) -> Federation:
-    """Client i has the examples 20 i, ..., 20 i + 19 of the pool, which begins anew where it ends."""
+    """Return a federation in which client i has the examples 20 i, ..., 20 i + 19 of a pool, modulo its size."""
     rows = np.arange(population * EXAMPLES) % POOL
     starts = np.arange(population + 1)
     return Federation(

@@ -1,4 +1,4 @@
-"""What a benchmark found: seconds, ratios between them, and the targets that these should meet."""
+"""Results of a benchmark: seconds, ratios between them, and targets for these ratios."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from coterie.report.units import duration
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured ratio, or a peak of memory, beside its target if it has one."""
+    """A measured ratio or peak memory, with its target if it has one."""
 
     what: str
     value: float
@@ -28,6 +28,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
+        """Whether the target is met, or None without a target."""
         if self.at_most is None and self.at_least is None:
             return None
         return (self.at_most is None or self.value <= self.at_most) and (
@@ -36,14 +37,17 @@ class Figure:
 
     @property
     def target(self) -> str:
+        """The target in words."""
         bounds = (("at most", self.at_most), ("at least", self.at_least))
         return " and ".join(f"{word} {bound:g}{self.unit}" for word, bound in bounds if bound is not None)
 
     def row(self) -> tuple[str, str, str, str]:
+        """Return the cells of a line in the printed table."""
         mark = {None: "", True: "[green]✓[/]", False: "[red]✗[/]"}[self.met]
         return self.what, f"{self.value:.3g}{self.unit}", self.target, mark
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the figure for a JSON file."""
         bounds = {"at_most": self.at_most, "at_least": self.at_least, "met": self.met}
         known = {key: value for key, value in bounds.items() if value is not None}
         return {"what": self.what, "value": self.value, "unit": self.unit, **known}
@@ -51,13 +55,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Result:
+    """Result of one benchmark."""
+
     title: str
     seconds: Seconds
     figures: Sequence[Figure]
     notes: Sequence[str] = ()
 
     def printed(self) -> Group:
-        """Medians of the seconds first, then the figures."""
+        """Return a table for the terminal: medians of the seconds first, then the figures."""
         table = Table()
         table.add_column("")
         table.add_column("measured", justify="right")
@@ -71,7 +77,7 @@ class Result:
         return Group(f"\n[bold]{self.title}[/]", table, *self.notes)
 
     def write(self, path: Path) -> None:
-        """As JSON, with what is needed to compare it with the same from another machine."""
+        """Write the result as JSON, with facts about the machine."""
         machine = {"cpus": os.cpu_count(), "threads": torch.get_num_threads(), "torch": torch.__version__}
         content = {
             "title": self.title,
@@ -85,5 +91,5 @@ class Result:
 
 
 def ratio(seconds: Seconds, above: str, below: str) -> float:
-    """Of medians."""
+    """Return the ratio of two medians."""
     return statistics.median(seconds[above]) / statistics.median(seconds[below])

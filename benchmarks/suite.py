@@ -1,4 +1,4 @@
-"""The benchmarks by their letters."""
+"""All benchmarks, by their letters."""
 
 import importlib
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ SUITE = {
 
 
 def choose(letters: Sequence[str]) -> list[str]:
-    """Those that are named, or all of them."""
+    """Return the named benchmarks, or all of them if none is named."""
     chosen = [letter.upper() for letter in letters] or list(SUITE)
     for letter, meant in zip(letters, chosen, strict=False):
         if meant not in SUITE:
-            raise UserError(f"no benchmark {letter!r}; there is: {', '.join(SUITE)}")
+            raise UserError(f"no benchmark {letter!r}; available: {', '.join(SUITE)}")
     return chosen
 
 
 def measure(letter: str, repeats: int) -> Result:
-    """Run one of them."""
+    """Run one benchmark."""
     result: Result = importlib.import_module(f"benchmarks.{SUITE[letter]}").measure(repeats)
     return result

@@ -1,4 +1,4 @@
-"""How time and memory are taken: variants in turn, so that a busy machine disturbs all alike."""
+"""Measurement of time and memory. Variants take turns, so that other load on the machine affects all of them alike."""
 
 import multiprocessing
 import resource
@@ -19,15 +19,16 @@ from coterie.recipe import Recipe
 from coterie.training import prepare
 
 Work = Callable[[], float]
-"""A piece of work; it gives the seconds that it took."""
+"""A piece of work. It returns the seconds that it took."""
 Seconds = dict[str, list[float]]
+"""Measured seconds, by variant."""
 
 TURN = 0.2
-"""A piece of work that takes fewer seconds is done several times when its turn comes."""
+"""Shortest turn in seconds. Work that takes less time is repeated within its turn."""
 
 
 def interleave(variants: Mapping[str, Work], repeats: int) -> Seconds:
-    """Each variant once to warm up, then so many turns each, round robin."""
+    """Run each variant once to warm up, then `repeats` turns of each, alternating."""
     columns = (MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     seconds: Seconds = {name: [] for name in variants}
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -51,7 +52,7 @@ def _turn(work: Work) -> list[float]:
 
 
 def timed(function: Callable[[], object]) -> Work:
-    """A function as a piece of work."""
+    """Turn a function into a piece of work."""
 
     def work() -> float:
         start = time.perf_counter()
@@ -62,35 +63,35 @@ def timed(function: Callable[[], object]) -> Work:
 
 
 def scaled(work: Work, factor: float) -> Work:
-    """A part of the work that stands for all of it."""
+    """Time a part of the work and multiply the seconds by a factor."""
     return lambda: factor * work()
 
 
 def rounds(federation: Federation, engine: str, clients_per_round: int, **sections: dict[str, Any]) -> Work:
-    """A run whose next round is the piece of work; `sections` are the recipe's [method] and [model]."""
+    """Return work that plays the next round of a run. `sections` are [method] and [model] of the recipe."""
     game = prepare(timing_recipe(engine, clients_per_round, **sections), federation).rounds.play()
     return lambda: next(game).cost.seconds
 
 
 def timing_recipe(engine: str, clients_per_round: int, **sections: dict[str, Any]) -> Recipe:
-    """A recipe that never evaluates."""
+    """Return a recipe that never evaluates."""
     run = {"clients_per_round": clients_per_round, "checkpoint_every": 1}
     return endless(Recipe.parse({"run": run, "engine": {"kind": engine}, **sections}))
 
 
 class Child:
-    """A process of its own, which does a piece of work whenever it is called, and whose peak memory is known.
+    """A process that does a piece of work whenever it is called, and that knows its peak memory.
 
     It runs `target(done, *arguments)`, and `target` calls `done(seconds)` after each piece.
     """
 
-    # A process that is forked and then executes another program inherits its parent's peak in ru_maxrss; a child of
-    # the fork server, which never grows, does not.
+    # A process that is forked and then executes another program inherits the peak of its parent in ru_maxrss. A child
+    # of the fork server does not, as the fork server never grows.
     _context = multiprocessing.get_context("forkserver")
 
     def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
         self.peak = 0
-        """The most memory that it held so far, in bytes."""
+        """Peak memory so far, in bytes."""
         self._pipe, self._theirs = self._context.Pipe()
         self._process = self._context.Process(target=_serve, args=(self._theirs, target, arguments), daemon=True)
 
@@ -105,7 +106,7 @@ class Child:
             seconds, self.peak = self._pipe.recv()
         except (EOFError, BrokenPipeError):
             self._process.join()
-            raise ChildProcessError(f"a process that was timed ended with code {self._process.exitcode}") from None
+            raise ChildProcessError(f"the process to time ended with code {self._process.exitcode}") from None
         return float(seconds)
 
     def __exit__(
@@ -120,7 +121,7 @@ def _serve(pipe: Connection, target: Callable[..., None], arguments: tuple[Any, 
         pipe.send((seconds, _peak_memory()))
         pipe.recv()
 
-    with suppress(EOFError, KeyboardInterrupt):  # the other end was closed, or everything is being stopped
+    with suppress(EOFError, KeyboardInterrupt):  # the other end was closed, or the program is being stopped
         pipe.recv()
         target(done, *arguments)
 

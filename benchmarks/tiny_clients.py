@@ -1,8 +1,8 @@
-"""B: many tiny clients, where the time goes into everything but arithmetic.
+"""B: many tiny clients, for which arithmetic takes only a small part of the time.
 
-FedAvg with 1,000 clients a round, each with 20 examples of 64 features, a network 64-32-10, 5 steps of batch 4. The
-ideal is the same arithmetic written by hand for all clients together: batched products, gradients on paper, batches
-drawn beforehand. It gives Coterie's result (a test says so) and does nothing else.
+FedAvg has 1,000 clients per round with 20 examples of 64 features each, a 64-32-10 network, and 5 steps of batch size
+4. The reference is the same arithmetic, written by hand for all clients at once: batched products, gradients derived on
+paper, and batches drawn beforehand. It gives the same result as Coterie, which a test checks, and does nothing else.
 """
 
 from typing import NamedTuple
@@ -23,13 +23,14 @@ from coterie.training import prepare
 CLIENTS, EXAMPLES, FEATURES, HIDDEN, CLASSES = 1000, 20, 64, 32, 10
 STEPS, BATCH, RATE = 5, 4, 0.05
 PART = 50
-"""The loop engine is timed on so many clients."""
+"""Number of clients that the engine loop is timed with."""
 
 METHOD = {"name": "fedavg", "tau": STEPS, "batch_size": BATCH, "eta": RATE}
 MODEL = {"name": "mlp", "hidden": [HIDDEN]}
 
 
 def measure(repeats: int) -> Result:
+    """Time a round with two engines and by hand."""
     everyone = federation(CLIENTS)
     load = prepare(timing_recipe("loop", CLIENTS, method=METHOD, model=MODEL), everyone).clients.load
     work = HandBatched.first_round(load, STEPS, BATCH)
@@ -43,18 +44,19 @@ def measure(repeats: int) -> Result:
         repeats,
     )
     return Result(
-        f"B: FedAvg, {CLIENTS:,} clients x {EXAMPLES} examples, {FEATURES}-{HIDDEN}-{CLASSES}, "
-        f"{STEPS} steps of batch {BATCH}: a round",
+        f"B: one round of FedAvg, {CLIENTS:,} clients x {EXAMPLES} examples, {FEATURES}-{HIDDEN}-{CLASSES}, "
+        f"{STEPS} steps of batch size {BATCH}",
         seconds,
         [
             Figure("loop / vmap", ratio(seconds, "loop", "vmap"), at_least=40),
             Figure("vmap / by hand", ratio(seconds, "vmap", "by hand"), at_most=2.5),
         ],
-        [f"The loop is timed on {PART} clients, and multiplied by {CLIENTS // PART}."],
+        [f"The engine loop is timed with {PART} clients, and the time is multiplied by {CLIENTS // PART}."],
     )
 
 
 def federation(clients: int) -> Federation:
+    """Return a federation of random examples."""
     rng = np.random.default_rng(0)
     x = rng.random((clients, EXAMPLES, FEATURES), dtype=np.float32)
     y = np.arange(EXAMPLES) % CLASSES
@@ -62,7 +64,7 @@ def federation(clients: int) -> Federation:
 
 
 class HandBatched(NamedTuple):
-    """FedAvg on a network of two layers, by hand. C clients, B examples, M features, H hidden units, K classes."""
+    """FedAvg on a two-layer network by hand, with C clients, B examples, M features, H hidden units and K classes."""
 
     pool: Tensor  # (all examples, M)
     rows: list[Tensor]  # for each step: (C, B), which examples
@@ -71,7 +73,7 @@ class HandBatched(NamedTuple):
 
     @classmethod
     def first_round(cls, load: Workload, steps: int, batch: int) -> "HandBatched":
-        """The batches that all clients draw in round 1."""
+        """Return the batches that all clients draw in round 1."""
         data = load.gather(range(len(load.federation.ids)), "train", 1)
         pool, numbers = data.x.flatten(0, 1), torch.arange(data.mask.numel()).view(*data.mask.shape, 1)
         named = data._replace(x=numbers)
@@ -82,7 +84,7 @@ class HandBatched(NamedTuple):
         return cls(pool, rows, answers, sizes / sizes.sum())
 
     def play(self, shared: Tree, rate: float) -> Tree:
-        """The shared model after the round."""
+        """Return the shared model after the round."""
         C = len(self.weights)
         names = ("body.1.weight", "body.1.bias", "head.weight", "head.bias")
         V, c, W, b = (shared[name].repeat(C, *[1] * shared[name].ndim) for name in names)

@@ -20,7 +20,7 @@ def bench(monkeypatch, *arguments):
 def test_letters():
     assert suite.choose(["b", "A"]) == ["B", "A"]
     assert suite.choose([]) == list(suite.SUITE)
-    with pytest.raises(UserError, match="'Q'; there is: A, B"):
+    with pytest.raises(UserError, match="'Q'; available: A, B"):
         suite.choose(["a", "Q"])
 
 
@@ -28,7 +28,7 @@ def test_a_wrong_letter_ends_before_any_work(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(suite, "measure", lambda *_: pytest.fail("work was done"))
     assert bench(monkeypatch, "A", "x") == 2
-    assert "no benchmark 'x'; there is: A, B, C, D, E, F" in capsys.readouterr().err
+    assert "no benchmark 'x'; available: A, B, C, D, E, F" in capsys.readouterr().err
     assert bench(monkeypatch, "A", "--repeats", 0) == 2
     assert list(tmp_path.iterdir()) == []
 

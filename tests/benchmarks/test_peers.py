@@ -124,9 +124,9 @@ def test_interpreters_are_named_by_the_environment() -> None:
     ("text", "message"),
     [
         ("fedjaks=python", "no peer 'fedjaks'"),
-        ("/usr/bin/python", "no peer '/usr/bin/python' in NAME=PYTHON,...; there is: fedjax, pfl, flower"),
-        ("pfl", "no interpreter '' for pfl; write pfl=PYTHON"),
-        (f"pfl={os.sep}no{os.sep}python", "no interpreter '/no/python' for pfl"),
+        ("/usr/bin/python", "no peer '/usr/bin/python' in NAME=PYTHON,...; available: fedjax, pfl, flower"),
+        ("pfl", "the interpreter '' of pfl does not exist; write pfl=PYTHON"),
+        (f"pfl={os.sep}no{os.sep}python", "the interpreter '/no/python' of pfl does not exist"),
     ],
 )
 def test_nonsense_in_the_environment_is_an_error(monkeypatch: pytest.MonkeyPatch, text: str, message: str) -> None:

@@ -40,7 +40,7 @@ class Evaluated(Figures):
 
 @dataclass(frozen=True)
 class Record:
-    """What happened in one round."""
+    """The record of one round."""
 
     round: int
     """Number of the round, from 1."""

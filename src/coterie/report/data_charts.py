@@ -12,7 +12,7 @@ FAINTEST = 0.14
 LINES = 60
 """Largest number of clients whose names fit beside their rows."""
 FEW, MANY = 6, 100
-"""With fewer than FEW bars the gaps are wide, and with more than MANY bars there are no gaps."""
+"""Numbers of bars below which gaps are wide, and above which there are no gaps."""
 LONG = 24
 """Longest name that is shown in full, in characters."""
 

@@ -52,6 +52,7 @@ class Column(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
+        """Size of the tensor in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -126,6 +127,7 @@ class _Group(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
+        """Size of a row in bytes."""
         return sum(column.num_bytes for column in self.columns)
 
 

@@ -51,6 +51,7 @@ class Variant:
 
     @property
     def row(self) -> str:
+        """Name of the row in the table, without the seed."""
         return _row(self.at)
 
 
@@ -67,6 +68,7 @@ class Cell:
 
     @property
     def row(self) -> str:
+        """Name of the row in the table, without the seed."""
         return _row(self.at)
 
     @property

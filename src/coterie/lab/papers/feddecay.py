@@ -97,13 +97,13 @@ class Grid(Experiment):
 
 
 class PubMedGrid(Grid):
-    """FedDecay, Table 10: settings with the best validation score on PubMed, with other seeds than reported."""
+    """FedDecay, Table 10: settings with the best validation score on PubMed, with other seeds."""
 
     recipe = PUBMED
 
 
 class WritersGrid(Grid):
-    """FedDecay, Table 10: settings with the best validation score on MNIST by writer, for other seeds than reported."""
+    """FedDecay, Table 10: settings with the best validation score on MNIST by writer, with other seeds."""
 
     recipe = WRITERS
 
