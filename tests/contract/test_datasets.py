@@ -12,7 +12,6 @@ import torch
 import reference as ref
 from coterie import registry
 from coterie.recipe import Recipe
-from coterie.server.round import play_round
 from coterie.training import prepare
 from data.own.make import write_csv
 from data.sets import test_cifar, test_femnist
@@ -83,24 +82,24 @@ def test_a_round_on_every_engine_that_fits(name, method, tmp_path):
     steps = {"pflego": {"beta": 0.01, "rho": 0.001, "server": "sgd"}, "fedavg": {"eta": 0.01}}[method]
     tree = {"data": {"name": name, **options(name, tmp_path)}, "method": {"name": method, "tau": 2, **steps}}
     recipe = Recipe.parse({**tree, "engine": {"kind": "loop"}})
-    simulation = prepare(recipe, recipe.federation())
-    setup = simulation.setup
+    prepared = prepare(recipe, recipe.federation())
+    setup, start, memory = ref.Game(prepared.clients.load), prepared.rounds.shared, prepared.rounds.memory
     sizes = setup.federation.sizes()
     cohort = sorted(setup.federation.existing.tolist(), key=lambda i: sizes[i])[:LARGEST_COHORT]
     rnd = ref.announced(setup, len(cohort))
     results = {}
     for kind in ("loop", "vmap", "fused"):
         engine = registry.load("engine", kind)()
-        if engine.unfit(setup) is None:
-            store = ref.store(setup)
-            played = play_round(engine, setup, simulation.shared, simulation.memory, store, cohort, rnd, scored=True)
+        if engine.unfit(setup.load) is None:
+            store = ref.store(setup, engine)
+            played = ref.play(setup, start, memory, store, cohort, rnd, scored=True)
             assert played.refused == []
             assert sum(int(counts["examples"]) for counts in played.scores.values()) > 0
             results[kind] = (played, store)
     loop, kept = results.pop("loop")
     trained = {**{f"{i} {key}": value for i in cohort for key, value in kept[i].items()}, **loop.shared}
     fresh = ref.store(setup)
-    initial = {**{f"{i} {key}": value for i in cohort for key, value in fresh[i].items()}, **simulation.shared}
+    initial = {**{f"{i} {key}": value for i in cohort for key, value in fresh[i].items()}, **start}
     assert any(not torch.equal(value, initial[key]) for key, value in trained.items() if key in initial)
     for played, store in results.values():
         theirs = {**{f"{i} {key}": value for i in cohort for key, value in store[i].items()}, **played.shared}

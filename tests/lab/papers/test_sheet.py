@@ -66,18 +66,18 @@ def test_its_figures(tree):
         (["small", "run", "round"], 3, ["experiment.small: unknown key run.round", "'rounds'"]),
     ],
 )
-def test_a_mistake_is_named_when_the_file_is_read(tree, path, value, words):
+def test_a_mistake_is_named(tree, path, value, words):
     tree = copy.deepcopy(tree)
     place = tree["experiment"]
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
     with pytest.raises(UserError) as caught:
-        read(tree)
+        Sheet.of(tree)
     for word in words:
         assert word in str(caught.value)
 
 
 def test_it_must_be_a_section(tree):
     with pytest.raises(UserError, match="experiment = 3 must be a section"):
-        read({**tree, "experiment": 3})
+        Sheet.of({**tree, "experiment": 3})
