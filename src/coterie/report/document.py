@@ -7,8 +7,6 @@ from typing import Any
 
 import tomli_w
 
-from coterie.report.words import people as people  # data/federation.py still imports it from here
-
 # With this policy the browser blocks every request to the network.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
