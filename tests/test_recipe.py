@@ -241,7 +241,7 @@ def test_a_key_that_does_not_exist_cannot_be_left_out(file: Path) -> None:
 
 @pytest.mark.parametrize("section", ["sweep", "experiment"])
 def test_what_is_no_part_of_a_run_cannot_be_changed_for_one(file: Path, section: str) -> None:
-    with pytest.raises(UserError, match=rf"'{section}\.x=1': \[{section}\] is no part of a run"):
+    with pytest.raises(UserError, match=rf"'{section}\.x=1': \[{section}\] is not part of a run"):
         read(file, [f"{section}.x=1"])
 
 
@@ -281,7 +281,7 @@ def test_what_a_class_says_of_its_fields_together_is_told() -> None:
 
 @pytest.mark.parametrize("make", [lambda: Fixed(1, 2), lambda: Uniform(1, 2, low=1)])
 def test_too_many_values_are_not_dropped(make: Callable[[], object]) -> None:
-    with pytest.raises(TypeError, match="too many values, or one twice; it takes: "):
+    with pytest.raises(TypeError, match="too many values, or one of them twice; it takes: "):
         make()
 
 
@@ -338,7 +338,7 @@ def test_an_unknown_key_is_named_with_the_nearest(section: str, key: str, neares
 def test_an_unknown_key_that_is_near_nothing_lists_what_there_is() -> None:
     with pytest.raises(UserError, match=r"unknown key method\.zzz; \[method\] takes: tau, beta, rho"):
         Recipe.parse({"method": {"zzz": 1}})
-    with pytest.raises(UserError, match=r"unknown key aggregate\.zzz; \[aggregate\] takes no keys but name"):
+    with pytest.raises(UserError, match=r"unknown key aggregate\.zzz; \[aggregate\] takes no key except name"):
         Recipe.parse({"aggregate": {"zzz": 1}})
 
 
@@ -446,7 +446,7 @@ def test_a_file_that_is_not_toml_is_named(tmp_path: Path, content: bytes) -> Non
 
 def test_a_missing_file_is_named_and_the_recipes_are_listed() -> None:
     with pytest.raises(
-        UserError, match=r"no recipe file digts \(did you mean 'digits'\?\); Coterie comes with: .*digits"
+        UserError, match=r"no recipe file digts \(did you mean 'digits'\?\); available by name: .*digits"
     ):
         read("digts")
 

@@ -27,7 +27,8 @@ MAY_IMPORT = {
     "report": BASE | {"core", "measure", "data"},
     "track": BASE | {"measure", "report", "clients.simulated", "server.rounds"},
     "recipe": BASE | {"core", "aggregate", "models", "data", "server", "registry"},
-    "run": BASE | {"core", "clients", "server", "measure", "storage", "data", "registry", "report.words"},
+    "run": BASE
+    | {"core", "models.model", "clients", "server", "measure", "storage", "data", "registry", "report.words"},
     "training": BASE
     | {"core", "clients", "server", "measure", "storage", "data", "models", "registry", "recipe", "run", "report.page"},
     "lab": BASE

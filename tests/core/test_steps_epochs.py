@@ -34,7 +34,9 @@ def test_what_is_no_length_is_refused_wherever_it_is_said(wrong):
         name = {"name": "fedavg"} if section == "method" else {}
         with pytest.raises(UserError) as caught:
             Recipe.parse({section: {**name, key: wrong}})
-        assert str(caught.value) == f'{section}.{key} = {wrong!r}: must be at least 1 (step), or like "2 epochs"'
+        assert (
+            str(caught.value) == f'{section}.{key} = {wrong!r}: must be at least 1 step, or epochs such as "2 epochs"'
+        )
 
 
 def test_no_local_work_is_refused_but_no_adaptation_is_not():

@@ -8,6 +8,7 @@ import reference as ref
 from coterie.clients.engine import Cohort
 from coterie.clients.fused import Fused
 from coterie.clients.loop import Loop
+from coterie.core.tree import pick
 from coterie.methods import PFLEGO, FedRecon
 
 

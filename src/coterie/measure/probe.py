@@ -1,4 +1,4 @@
-"""What a task costs, and what an engine must know about its model: all of it measured, nothing derived."""
+"""Measurements of a task: the cost of its passes, and what an engine must know about its model."""
 
 import copy
 import warnings

@@ -1,4 +1,4 @@
-"""What a run folder keeps besides checkpoints, so that models can be loaded without the data.
+"""The files of a run folder, besides checkpoints, from which models can be loaded without the data.
 
 announcement.json       what every client was told before the first round
 initial.safetensors     the initial network
