@@ -147,6 +147,26 @@ def test_equal_runs_have_equal_checkpoints(tmp_path):
     assert files(tmp_path / "one" / "checkpoint") == files(tmp_path / "two" / "checkpoint")
 
 
+@pytest.mark.parametrize("method", ["fedavg", "pflego", "scaffold", "fedadam"])
+@pytest.mark.parametrize(
+    ("model", "shape"), [("conv4", (28, 28)), ("cnn-femnist", (28, 28)), ("cnn-cifar", (3, 32, 32))]
+)
+def test_convolutions_resume_to_the_same_bits(tmp_path, model, shape, method):
+    """The shared model has the same memory layout in every round, so that products round alike after a resume."""
+    rng = np.random.default_rng(0)
+    arrays = {f"c{i}": (rng.normal(size=(8, *shape)), np.arange(8) % 2) for i in range(4)}
+    options = {"model": model, "method": method, "clients_per_round": 2, "checkpoint_every": 1, "eval_every": 9}
+    options |= {"settings": {"method": {"tau": 3}}, "engine": "loop"}
+    federation = coterie.Federation.from_arrays(arrays)
+    whole = coterie.train(federation, rounds=3, **options)
+    coterie.train(federation, rounds=1, out=tmp_path / "run", **options)
+    resumed = coterie.train(federation, rounds=3, out=tmp_path / "run", resume=True, **options)
+    initial = coterie.train(federation, rounds=0, **options).shared
+    for name, value in whole.shared.items():
+        assert torch.equal(value, resumed.shared[name]), name
+        assert value.stride() == initial[name].stride(), name
+
+
 def test_a_run_that_everyone_has_left_ends_with_a_table_of_nobody(tmp_path):
     """It also has the figures of its rounds, and the table has the same columns as that of a run with clients."""
     rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import torch
 
 from coterie.clients.clients import Clients, Counts
 from coterie.core.method import Method, Receives, Round, Task, Tree
-from coterie.core.tree import is_finite, num_bytes
+from coterie.core.tree import is_finite, like, num_bytes
 from coterie.errors import DivergedError
 from coterie.measure.cost import Cost
 
@@ -50,6 +50,7 @@ def play_round(
     after, memory = method.server_update(task, shared, memory, replies.update, rnd)
     if not is_finite(after):
         raise DivergedError(f"round {rnd.index}: the shared model left the finite numbers; lower the method's rates")
+    after = {**after, **like(shared, after)}  # arithmetic may change strides, and a resumed run would round differently
 
     clients.keep(after, rnd)
 
