@@ -86,8 +86,16 @@ def finite_rows(tree: Mapping[str, Tensor], size: int) -> Tensor:
 
 
 def like(pattern: Tree, values: Mapping[str, Tensor]) -> Tree:
-    """Copy `values` into the memory layout and onto the devices of `pattern`, so that products round the same way."""
-    return {name: torch.empty_like(own).copy_(values[name]) for name, own in pattern.items()}
+    """Return `values` in the memory layout and on the devices of `pattern`, so that products round the same way.
+
+    Only tensors that differ from the pattern are copied.
+    """
+    return {name: _laid_out(own, values[name]) for name, own in pattern.items()}
+
+
+def _laid_out(own: Tensor, value: Tensor) -> Tensor:
+    same = value.stride() == own.stride() and value.dtype == own.dtype and value.device == own.device
+    return value if same else torch.empty_like(own).copy_(value)
 
 
 def is_finite(tree: Mapping[str, Tensor]) -> bool:

@@ -50,7 +50,7 @@ def play_round(
     after, memory = method.server_update(task, shared, memory, replies.update, rnd)
     if not is_finite(after):
         raise DivergedError(f"round {rnd.index}: the shared model left the finite numbers; lower the method's rates")
-    after = {**after, **like(shared, after)}  # arithmetic may change strides, and a resumed run would round differently
+    after = like(shared, after)  # arithmetic may change strides, and then a resumed run would round differently
 
     clients.keep(after, rnd)
 
