@@ -1,13 +1,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test check bench clean
+.PHONY: run test test-all check bench clean
 
 run: .venv/ready
 	$(BIN)/coterie run
 
+# Each file goes to one of two processes, because tests of a file share what is slow to set up.
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadscope
+
 test: .venv/ready
-	$(BIN)/pytest
+	$(PYTEST) -m "not slow"
+
+test-all: .venv/ready
+	$(PYTEST)
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

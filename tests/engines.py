@@ -1,6 +1,8 @@
 """Games for engines, and what it means that two engines play them alike."""
 
-from collections.abc import Iterator
+import inspect
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -13,6 +15,7 @@ import reference as ref
 from coterie import registry
 from coterie.clients.engine import Engine
 from coterie.clients.loop import Loop
+from coterie.core.method import FixedBody
 from coterie.data.examples import Examples, Groups
 from coterie.data.federation import Federation
 from coterie.data.partition.natural import Natural
@@ -74,6 +77,34 @@ def named_options() -> Iterator[tuple[str, str, str]]:
             for value in _words(get_type_hints(cls)[field.name]):
                 if value != field.default:
                     yield method, field.name, value
+
+
+def representatives() -> list[str]:
+    """Return one method for each distinct client code: other methods differ from it on the server only."""
+    found: dict[str, str] = {}
+    for method in ("fedavg", *METHODS):
+        cls = registry.load("method", method)
+        names = ("local_update", "on_features", "adapt", "prepare", "receive", "personal_params", "predict")
+        parts = [inspect.getsource(getattr(cls, name)) for name in names if hasattr(cls, name)]
+        found.setdefault(re.sub(r"self\.(eta|beta)\b", "rate", "".join(parts)), method)
+    return sorted(found.values())
+
+
+def fitting(engines: Sequence[str] = ("vmap", "fused"), kind: str = "mlp") -> list[tuple[str, str]]:
+    """Return (method, engine) for the engines that can compute a method on a kind of model."""
+    mixes = kind.startswith("norm")  # BatchNorm, for which a cohort cannot share a batch
+    fixed = [name for name in METHODS if issubclass(registry.load("method", name), FixedBody)]
+    return [
+        (method, engine)
+        for method in METHODS
+        for engine in engines
+        if engine != "fused" or (method in fixed and not mixes)
+    ]
+
+
+def slow_unless(chosen: bool, *values: Any) -> Any:
+    """Return a parameter set that belongs to `make test-all` only, unless it is chosen for the default tests."""
+    return pytest.param(*values, marks=() if chosen else pytest.mark.slow)
 
 
 def takes_epochs(method: str) -> bool:

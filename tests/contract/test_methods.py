@@ -21,7 +21,7 @@ from coterie.models.module import Own
 from coterie.run import Run
 from coterie.streams import torch_seeded
 from coterie.training import train
-from engines import METHODS, takes_epochs
+from engines import METHODS, representatives, slow_unless, takes_epochs
 
 BY_EPOCHS = [name for name in METHODS if takes_epochs(name)]
 MODELS = ["mlp", "conv", "deep head", "logreg"]
@@ -107,8 +107,10 @@ def costed() -> list[Any]:
     return [(name, model) for name in METHODS for model in MODELS if not (model == "logreg" and name in fixed)]
 
 
-@pytest.mark.parametrize("client", [0, 1, 2])
-@pytest.mark.parametrize(("name", "model"), costed())
+@pytest.mark.parametrize(
+    ("name", "model", "client"),
+    [slow_unless(i == 1 or model == "mlp", name, model, i) for name, model in costed() for i in range(3)],
+)
 def test_the_declared_cost_is_the_counted_cost(name, client, model, monkeypatch):
     setup = make(name, model)
     shared, _, store = start(setup)
@@ -124,9 +126,10 @@ def test_the_declared_cost_is_the_counted_cost(name, client, model, monkeypatch)
     assert expected.body_forwards == len(passes)
 
 
-@pytest.mark.parametrize("model", ["mlp", "conv"])
-@pytest.mark.parametrize("client", [0, 1, 2])
-@pytest.mark.parametrize("name", BY_EPOCHS)
+@pytest.mark.parametrize(
+    ("name", "client", "model"),
+    [slow_unless(model == "mlp", name, i, model) for name in BY_EPOCHS for i in range(3) for model in ("mlp", "conv")],
+)
 def test_the_declared_cost_of_epochs_is_the_counted_cost(name, client, model):
     """Of 5, 3 and 8 examples in batches of 3: 2, 1 and 3 steps an epoch."""
     setup = make(name, model)
@@ -139,8 +142,14 @@ def test_the_declared_cost_of_epochs_is_the_counted_cost(name, client, model):
     assert declared(setup, client, rnd).body_backwards % (2 * (2, 1, 3)[client]) == 0
 
 
-@pytest.mark.parametrize(("client", "steps"), [(0, 4), (1, 2), (2, 6)])
-@pytest.mark.parametrize("name", BY_EPOCHS)
+@pytest.mark.parametrize(
+    ("name", "client", "steps"),
+    [
+        slow_unless(client == 0 or name in representatives(), name, client, steps)
+        for name in BY_EPOCHS
+        for client, steps in ((0, 4), (1, 2), (2, 6))
+    ],
+)
 def test_two_epochs_are_the_steps_that_they_take(name, client, steps):
     """Of 5, 3 and 8 examples in batches of 3; as many epochs as steps, where a step has all examples."""
     results = []

@@ -18,7 +18,7 @@ from coterie.models.module import Own
 from coterie.recipe import Recipe
 from coterie.streams import torch_seeded
 from coterie.training import prepare
-from engines import METHODS
+from engines import METHODS, representatives, slow_unless
 
 RESERVED = ("weight", "loss", "numbers", "head")
 OTHERS = [
@@ -100,8 +100,16 @@ def assert_names_do_not_matter(method: str, engine: str, names: Names) -> None:
         assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-@pytest.mark.parametrize("names", [RESERVED, OTHERS[3]], ids=["weight", "metadata"])
-@pytest.mark.parametrize(("method", "engine"), pairs())
+def reserved() -> list[object]:
+    """Return every method and engine with the names that once clashed, and some with a name that files reserve."""
+    cases = [(*pair, names) for pair in pairs() for names in (RESERVED, OTHERS[3])]
+    return [
+        slow_unless(engine == "vmap" and (names is RESERVED or method in representatives()), method, engine, names)
+        for method, engine, names in cases
+    ]
+
+
+@pytest.mark.parametrize(("method", "engine", "names"), reserved())
 def test_names_in_use_elsewhere(method, engine, names):
     assert_names_do_not_matter(method, engine, names)
 
@@ -113,9 +121,9 @@ def test_more_names_in_use_elsewhere(method, engine, names):
     assert_names_do_not_matter(method, engine, names)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "pflego", "scafflix", "fedem", "scaffold"])
+@pytest.mark.parametrize("method", [slow_unless(name in ("fedavg", "pflego"), name) for name in METHODS])
 @given(data=st.data())
-@hypothesis_settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@hypothesis_settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_name(method, data):
     text = st.text(st.characters(exclude_characters=".", exclude_categories=("Cs",)), min_size=1, max_size=6)
     names = tuple(data.draw(st.lists(text, min_size=4, max_size=4, unique=True)))
