@@ -147,10 +147,8 @@ def test_equal_runs_have_equal_checkpoints(tmp_path):
     assert files(tmp_path / "one" / "checkpoint") == files(tmp_path / "two" / "checkpoint")
 
 
-@pytest.mark.parametrize("method", ["fedavg", "pflego", "scaffold", "fedadam"])
-@pytest.mark.parametrize(
-    ("model", "shape"), [("conv4", (28, 28)), ("cnn-femnist", (28, 28)), ("cnn-cifar", (3, 32, 32))]
-)
+@pytest.mark.parametrize("method", ["fedavg", "pflego", "scaffold"])
+@pytest.mark.parametrize(("model", "shape"), [("conv4", (28, 28)), ("cnn-cifar", (3, 32, 32))])
 def test_convolutions_resume_to_the_same_bits(tmp_path, model, shape, method):
     """The shared model has the same memory layout in every round, so that products round alike after a resume."""
     rng = np.random.default_rng(0)
