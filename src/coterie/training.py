@@ -12,7 +12,7 @@ from torch import nn
 from coterie import registry
 from coterie.clients.announcement import Announcement, Inputs
 from coterie.clients.choose import choose
-from coterie.clients.engine import Engine
+from coterie.clients.engine import Engine, reporting
 from coterie.clients.machine import set_up
 from coterie.clients.simulated import Simulated
 from coterie.clients.work import Work
@@ -197,9 +197,10 @@ def _calibrated(announcement: Announcement, load: Workload) -> tuple[Announcemen
     if not isinstance(method, Calibrates) or method.is_calibrated:
         return announcement, load
     federation = load.federation
-    measured = {
-        federation.ids[i]: method.measure(work.task, load.data(i, "train", 0)) for i in federation.existing.tolist()
-    }
+    measured = {}
+    for i in federation.existing.tolist():
+        with reporting(load, "measure", [i]):
+            measured[federation.ids[i]] = method.measure(work.task, load.data(i, "train", 0))
     method = method.calibrate(measured)
     work = Work(method, work.task, work.labels, work.seed)
     return replace(announcement, method=method), replace(load, work=work)

@@ -33,6 +33,12 @@ class Call(NamedTuple):
     round: int = 0
     """Round of the clients' random streams."""
 
+    @property
+    def stage(self) -> str:
+        """Name of the method's function that is called."""
+        function = getattr(self.function, "func", self.function)
+        return "predict" if function in (work.score, work.score_updated, work.train_loss) else str(function.__name__)
+
     def part(self, places: Sequence[int]) -> "Call":
         """Return the call for some of the clients, by their places among the clients."""
         return self._replace(
@@ -167,21 +173,19 @@ def take(values: Sequence[Any], places: Sequence[int]) -> list[Any]:
 
 
 @contextmanager
-def reporting(load: Workload, call: Call) -> Iterator[None]:
+def reporting(load: Workload, stage: str, clients: Sequence[int], index: int = 0) -> Iterator[None]:
     """Name the method, the stage and the clients in an exception that a method raises."""
     try:
         yield
     except (ClientError, UserError, MemoryError):
         raise
     except Exception as error:
-        function = getattr(call.function, "func", call.function)
-        stage = "predict" if function in (work.score, work.score_updated, work.train_loss) else function.__name__
-        names = [repr(load.federation.ids[client]) for client in call.clients]
+        names = [repr(load.federation.ids[client]) for client in clients]
         who, hint = f"client {names[0]}", ""
         if len(names) > 1:
             who = f"clients {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}, computed together"
             hint = '; engine.kind = "loop" computes one client at a time and shows which one it is'
-        when = f" in round {call.round}" if call.round else ""
+        when = f" in round {index}" if index else ""
         raise ClientError(
             f"{type(load.work.method).__name__}.{stage} failed for {who}{when}: {type(error).__name__}: {error}{hint}"
         ) from error

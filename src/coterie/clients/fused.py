@@ -75,7 +75,7 @@ def _at_once(load: Workload, cohort: Cohort) -> Results:
     numbers: Tree = {}
     for group, data, own in zip(alike, batches, torch.split(features, [len(part) for part in x]), strict=True):
         before = stack(take(cohort.personal, group))
-        with reporting(load, Call(work.local_update, shared, take(clients, group), (), round=rnd.index)):
+        with reporting(load, "on_features", take(clients, group), rnd.index):
             g, sent, after = on_features(before, _padded(own, data.mask), data)
         w = cohort.weights[group].to(g)
         g_features.append(_without_padding(g.mul_(w.reshape(-1, *[1] * (g.ndim - 1))), data.mask))

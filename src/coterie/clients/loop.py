@@ -18,6 +18,6 @@ class Loop(Engine):
         for place, (client, *mine) in enumerate(zip(call.clients, *call.states, strict=True)):
             data = [load.data(client, call.split, call.round)] if call.split else []
             own_stream = torch_seeded(int(data[0].stream)) if data and load.work.task.is_random else nullcontext()
-            with reporting(load, call.part([place])), own_stream:
+            with reporting(load, call.stage, [client], call.round), own_stream:
                 results = call.function(load.work, call.shared, *mine, *data)
             yield Group([place], tuple(stack([tree]) for tree in results))

@@ -87,7 +87,7 @@ class Simulated(Clients):
         if prepares and self.store.is_unvisited(client):
             with CountFlops() as counted:
                 created, data = self._create(client), self.load.data(client, "train", 0)
-                with reporting(self.load, Call(self.load.work.prepare, {}, [client], ())):  # type: ignore[arg-type]
+                with reporting(self.load, "prepare", [client]):
                     self.store[client] = self.load.work.prepare(self.ids[client], created, data)
             self._owed[client] = counted.total
             self._prepared += 1
@@ -108,4 +108,5 @@ class Simulated(Clients):
         self.engine.close()
 
     def _create(self, client: int) -> Tree:
-        return self.load.work.create(self.ids[client], self.load.num_outputs(client))
+        with reporting(self.load, "init_personal", [client]):
+            return self.load.work.create(self.ids[client], self.load.num_outputs(client))

@@ -49,7 +49,7 @@ class Vmap(Engine):
                     name: value.expand(len(part), *value.shape) if name in own_copy else value
                     for name, value in call.shared.items()
                 }
-                with reporting(load, call.part(part)):
+                with reporting(load, call.stage, take(call.clients, part), call.round):
                     results = batched(given, *mine, *data)
                 yield Group(part, results)
 
