@@ -46,6 +46,21 @@ class Norm(nn.Module):
         return self.fc(torch.relu(self.norm(self.conv(x.reshape(-1, 1, 2, 2)))).flatten(1))
 
 
+class Counting(nn.Module):
+    """A network with a buffer that does not mix examples: it counts passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(4, 3)
+        self.register_buffer("passes", torch.zeros(()))
+        self.fc = nn.Linear(3, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.passes += 1
+        return self.fc(torch.relu(self.hidden(x)))
+
+
 def model(kind: str) -> Model:
     with torch_seeded(0):
         if kind == "deep head":
@@ -53,6 +68,8 @@ def model(kind: str) -> Model:
             return Own(net=nn.Sequential(nn.Linear(4, 3), nn.ReLU(), head), head_name="2")
         if kind.startswith("norm"):
             return Own(net=Norm(), head_name="fc", buffers=kind.split()[1])
+        if kind == "counter":
+            return Own(net=Counting(), head_name="fc")
         if kind == "sequences":
             net = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 5))
             return Own(net=net, head_name="3")

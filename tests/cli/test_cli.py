@@ -292,4 +292,4 @@ def test_a_truncated_data_file(monkeypatch, tmp_path, capsys):
 
 def test_rates_that_diverge_end_with_a_word_and_exit_code_1(monkeypatch, tmp_path, capsys):
     assert run(monkeypatch, "--out", "mine", "--set", "method.beta=1e38", "--set", "method.rho=1e38") == 1
-    assert "lower the method's rates" in capsys.readouterr().err
+    assert "lower the learning rates" in capsys.readouterr().err

@@ -33,7 +33,7 @@ DISTINCT = representatives()
 """Methods with client code of their own. The default tests take them, and `make test-all` takes all methods."""
 ON_FEATURES = ("fedavg", "fedbabu", "fedem", "fedrecon", "fedrep", "pflego", "scafflix")
 """Methods whose code depends on the kind of head or of target, and two that do not."""
-KINDS = ("deep head", "logreg", "norm average", "norm local", "numbers", "sequences")
+KINDS = ("counter", "deep head", "logreg", "norm average", "norm local", "numbers", "sequences")
 
 
 def engine(name: str, setup: ref.Game, **options) -> Engine:

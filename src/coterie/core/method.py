@@ -1,8 +1,8 @@
 """The contract of a method: two required functions, and FedAvg's behaviour as the default for the rest.
 
 A method is a frozen dataclass of hyper-parameters, named after the symbols of its paper, with pure functions and no
-other state. What a client sends is in its Reply; what is not there never leaves the client. A function returns the
-personal state it has changed, and mutates nothing.
+other state: the decorator `@settings` makes it one. A client sends `Reply.tensors` and `Reply.numbers`, and nothing
+else. `Reply.personal` stays on the client. A function returns the complete new personal state, and mutates nothing.
 
 A method imports what it needs from here, and from `core.fields` (types of hyper-parameters), `core.steps` (local and
 server steps) and `core.tree`.
@@ -47,12 +47,17 @@ Labels = Literal["local", "global"]
 
 
 class Method(ABC):
-    """A federated method. A subclass defines `local_update` and `adapt`; the rest behaves like FedAvg by default."""
+    """A federated method. A subclass defines `local_update` and `adapt`; the rest behaves like FedAvg by default.
+
+    The defaults use three fields if the method has them: `tau` (number of local steps), `users` (weights of clients)
+    and `batch_size` (examples per local step).
+    """
 
     labels: ClassVar[Labels] = "global"
-    """Default label space: "local" numbers each client's own classes, "global" the union of all classes."""
+    """Default of the setting model.labels: "local" numbers each client's own classes, "global" all classes together."""
     sends: ClassVar[Literal["move", "gradient"]] = "move"
-    """What `Reply.tensors` holds: how far the client moved the shared model, or a gradient at the model it received."""
+    """What `Reply.tensors` holds: how far the client moved the shared model, or a gradient at the model it received. A
+    method that sends gradients also defines `server_update`, because the default adds what was sent to the model."""
     everyone: ClassVar[bool] = False
     """Whether every client must take part in every round."""
     gradients_per_step: ClassVar[int | None] = None
@@ -60,7 +65,18 @@ class Method(ABC):
 
     @abstractmethod
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
-        """Do one client's work in a round."""
+        """Do one client's work in a round.
+
+        Args:
+            task: the model and its loss, as pure functions.
+            shared: what the server sent.
+            personal: the state of this client, which stays with it.
+            data: its training examples.
+            rnd: the announced round, with the number of local steps.
+
+        Returns:
+            `tensors` named like those in `shared`, scalar `numbers` (such as `loss`), and the new `personal` state.
+        """
 
     @abstractmethod
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
@@ -80,7 +96,7 @@ class Method(ABC):
         return {}
 
     def init_personal(self, task: Task, client: Client) -> Tree:
-        """Return the personal state of a client before its first round. Default: its local buffers."""
+        """Return the personal state of a client before its first round. Default: the buffers that stay with it."""
         return task.personal_buffers()
 
     # -- the server's side of a round
@@ -90,7 +106,7 @@ class Method(ABC):
         return rnd.announce(steps=getattr(self, "tau", 1))
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
-        """Return w_i, the coefficients of the sum over the cohort. Default: a mean, weighted by the field `users`."""
+        """Return the weights w_i of the sum of replies. Default: a mean, weighted as the field `users` says."""
         return shares(getattr(self, "users", "sizes"), sizes)
 
     def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
@@ -98,7 +114,7 @@ class Method(ABC):
         return shift(shared, update.tensors), memory
 
     def notes(self, update: Update, rnd: Round) -> dict[str, float | str]:
-        """Return what to record about a round: numbers, or warnings as text that are also shown. Default: nothing."""
+        """Return what to record about a round: numbers, or text, which is also shown as a warning. Default: nothing."""
         return {}
 
     # -- the client's model
@@ -123,7 +139,7 @@ class Method(ABC):
 class FixedBody(Method):
     """A method whose body stays fixed during a round, so that a whole cohort can pass through it at once.
 
-    The engine `fused` needs this capability.
+    It defines `on_features` instead of `local_update`. The engine `fused` needs this.
     """
 
     sends = "gradient"
@@ -153,12 +169,12 @@ class Prepares(Method):
 
 
 class Calibrates(Method):
-    """A method with hyper-parameters that theory computes from numbers of all clients."""
+    """A method with hyper-parameters that are computed, before the first round, from a few numbers of every client."""
 
     @property
     @abstractmethod
     def is_calibrated(self) -> bool:
-        """Whether all hyper-parameters are numbers, so that nothing has to be asked of the clients."""
+        """Whether all hyper-parameters are numbers already, so that `measure` need not be called."""
 
     @abstractmethod
     def measure(self, task: Task, data: Data) -> dict[str, float]:
@@ -170,7 +186,7 @@ class Calibrates(Method):
 
 
 class Receives(Method):
-    """A method whose clients act on the new broadcast at the end of a round."""
+    """A method whose clients update their personal state when the new shared model arrives, at the end of a round."""
 
     @abstractmethod
     def receive(self, task: Task, shared: Tree, personal: Tree, rnd: Round) -> Tree:

@@ -11,7 +11,8 @@ from Decentralized Data", AISTATS 2017, Algorithm 1.
     3.  w_i ← w;  τ times:  w_i ← w_i − η ∇ ℓ_i(w_i) on the next minibatch
     4.  send w_i − w
 
-Deviation: a client sends how far it moved instead of where it arrived. Step 2 is the same, as weights sum to one.
+Deviation: a client sends how far it moved instead of where it arrived. Step 2 is the same, because the weights
+sum to one. Local work is τ steps, or epochs if τ is "2 epochs"; without a batch size, each step uses all examples.
 """
 
 from coterie.core.fields import BatchSize, LocalRate, LocalSteps, Users
@@ -21,7 +22,7 @@ from coterie.core.steps import fine_tuned, sgd_reply
 
 @settings
 class FedAvg(Method):
-    """One model for all clients: local steps on all of it, then the size-weighted average."""
+    """One model for all clients: local steps on all parameters, then the size-weighted average."""
 
     gradients_per_step = 1
 

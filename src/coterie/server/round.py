@@ -1,4 +1,4 @@
-"""One round, from top to bottom."""
+"""The server's side of one round, from top to bottom."""
 
 import time
 from collections.abc import Sequence
@@ -22,8 +22,11 @@ class Played:
     loss: float | None
     """Mean training loss of the cohort, if the method reports it."""
     refused: list[int]
+    """Clients whose replies were not finite."""
     notes: dict[str, float | str]
+    """What the method has to say about the round."""
     scores: Counts
+    """Counts of right answers of each client right after its local update, if they were asked for."""
     cost: Cost
 
 
@@ -37,7 +40,18 @@ def play_round(
     rnd: Round,
     scored: bool = False,
 ) -> Played:
-    """Play one round, as the method planned it. `scored` asks for the scores right after the local updates."""
+    """Play one round. Exactly one `clients.keep` follows each `clients.update`, or none if the round diverges.
+
+    Args:
+        method: the method.
+        task: the model and its loss.
+        clients: all clients, as the server reaches them.
+        shared: the shared model.
+        memory: what the server keeps between rounds.
+        cohort: the clients that take part and answer.
+        rnd: the round, as `method.plan` has announced it.
+        scored: whether clients are scored right after their local updates.
+    """
     if not cohort:
         return Played(shared, memory, None, [], {}, {}, Cost())
     start = time.perf_counter()
@@ -45,18 +59,18 @@ def play_round(
 
     replies = clients.update(shared, cohort, weights, rnd, scored)
     if replies.update is None:
-        raise DivergedError(f"round {rnd.index}: no client of the cohort sent finite numbers; lower the method's rates")
+        raise DivergedError(f"round {rnd.index}: no client of the cohort sent finite numbers; lower the learning rates")
 
     after, memory = method.server_update(task, shared, memory, replies.update, rnd)
     if not is_finite(after):
-        raise DivergedError(f"round {rnd.index}: the shared model left the finite numbers; lower the method's rates")
+        raise DivergedError(f"round {rnd.index}: the shared model has NaN or infinite values; lower the learning rates")
     after = like(shared, after)  # arithmetic may change strides, and then a resumed run would round differently
 
     clients.keep(after, rnd)
 
     seconds = time.perf_counter() - start - replies.scoring_seconds
     down = num_bytes(shared) * len(cohort)
-    if isinstance(method, Receives) and len(cohort) < rnd.num_clients:  # if all take part, the next round sends it
+    if isinstance(method, Receives) and len(cohort) < rnd.num_clients:  # otherwise the next round sends it
         down += num_bytes(after) * len(replies.answered)
     loss = float(replies.update.mean("loss")) if "loss" in replies.update.numbers else None
     notes = method.notes(replies.update, rnd)

@@ -133,7 +133,7 @@ def test_a_trial_that_diverges_or_cannot_be_is_no_end(tmp_path):
     states = {tuple(trial.point.values()): trial for trial in work.trials}
     assert states[GOOD, 2].state == "complete"
     assert states[1e38, 2].state == "diverged"
-    assert "lower the method's rates" in states[1e38, 2].remark
+    assert "lower the learning rates" in states[1e38, 2].remark
     assert states[1e38, 2].score is None
     assert {states[rate, 99].state for rate in (GOOD, 1e38)} == {"failed"}
     assert "run.clients_per_round" in states[GOOD, 99].remark
