@@ -261,11 +261,31 @@ def test_rounds_after_the_last_checkpoint_are_forgotten(tmp_path):
     assert coterie.load(tmp_path / "run").history == whole.history[:1]
 
 
-def test_a_run_killed_before_its_first_checkpoint_gives_the_initial_models(tmp_path):
+def test_a_run_killed_before_its_first_checkpoint_has_no_models(tmp_path):
     killed(tmp_path / "run", checkpoint_every=100)
-    loaded = coterie.load(tmp_path / "run")
-    assert loaded.history == []
-    assert_same_models(trained(tmp_path / "none", rounds=0), loaded, torch.tensor(X, dtype=torch.float32))
+    with pytest.raises(UserError, match="has no checkpoint: the run was stopped before its first one"):
+        coterie.load(tmp_path / "run")
+
+
+def test_a_folder_that_has_lost_its_checkpoint_has_no_models(tmp_path):
+    trained(tmp_path / "run", rounds=2)
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    with pytest.raises(UserError, match="the folder checkpoint/ is missing"):
+        coterie.load(tmp_path / "run")
+
+
+def test_another_method_than_that_of_the_run_is_refused(tmp_path):
+    trained(tmp_path / "run", method="apfl", rounds=1)
+    for method in (coterie.methods.FedAvg(), coterie.methods.APFL(eta=0.3)):
+        with pytest.raises(UserError, match=r"the run was trained with apfl\(tau=10, .*\), not with"):
+            coterie.load(tmp_path / "run", method=method)
+    assert coterie.load(tmp_path / "run", method=coterie.methods.APFL()).ids
+
+
+def test_a_name_is_not_a_model_of_your_own(tmp_path):
+    trained(tmp_path / "run", rounds=1)
+    with pytest.raises(UserError, match=r"model must be your nn\.Module, not 'mlp'; omit it"):
+        coterie.load(tmp_path / "run", model="mlp")
 
 
 def test_a_killed_process(tmp_path):
@@ -413,9 +433,7 @@ def test_a_folder_without_a_run(tmp_path):
 
 def test_a_module_of_your_own_must_be_passed_again(tmp_path):
     live = trained(tmp_path / "run", model=Norm(), head="fc")
-    with pytest.raises(
-        UserError, match=r"a model of your own: pass the nn\.Module, as in coterie\.load\(run, model=.*"
-    ):
+    with pytest.raises(UserError, match=r"with an nn\.Module of your own: pass it as coterie\.load\(folder, model=.*"):
         coterie.load(tmp_path / "run")
     other = Norm()
     other.norm = nn.Identity()
@@ -442,7 +460,7 @@ class Wide(Model):
 
 def test_settings_of_a_model_of_your_own(tmp_path):
     live = trained(tmp_path / "run", model=Wide(width=7))
-    with pytest.raises(UserError, match="a model of your own"):
+    with pytest.raises(UserError, match=r"an nn\.Module of your own"):
         coterie.load(tmp_path / "run")
     assert_same_run(live, coterie.load(tmp_path / "run", model=Wide(width=7)), torch.tensor(X, dtype=torch.float32))
 
@@ -471,7 +489,7 @@ class Slower(FedAvg):
 def test_a_method_of_your_own_must_be_passed_again(tmp_path):
     method = Slower(tau=3, share=0.25)
     live = trained(tmp_path / "run", method=method)
-    with pytest.raises(UserError, match=r"Slower, a method of your own: pass the method, .*\(run, method=...\)"):
+    with pytest.raises(UserError, match=r"the method Slower of your own: pass it as .*\(folder, method=...\)"):
         coterie.load(tmp_path / "run")
     loaded = coterie.load(tmp_path / "run", method=method)
     assert_same_run(live, loaded, torch.tensor(X, dtype=torch.float32))

@@ -195,13 +195,17 @@ class Run:
 def load(folder: str | Path, model: nn.Module | Model | None = None, method: Method | None = None) -> Run:
     """Load a run from its folder, without the data it was trained on.
 
-    A run that was stopped or killed gives the state of its last checkpoint.
+    A run that was stopped or killed gives the state of its last checkpoint. With a method that prepares its clients
+    (FLIX, Scafflix, i-Scaffnew), a client that was neither visited nor evaluated has no state, because it would need
+    its data to prepare.
 
     Args:
         folder: the run folder.
         model: your `nn.Module` or its settings, if the run was trained on one of your own. Its weights do not matter.
         method: your method, if the run was trained with one that is not registered.
     """
+    if not isinstance(model, nn.Module | Model | None):
+        raise UserError(f"model must be your nn.Module, not {model!r}; omit it if the run used a model of Coterie")
     path = Path(folder)
     recipe, artifact = read_recipe(path), read_artifact(path)
     announcement = Announcement.from_json(artifact.announcement, model, method)
@@ -214,6 +218,11 @@ def load(folder: str | Path, model: nn.Module | Model | None = None, method: Met
 
     store = PersonalStore(create, len(members.ids), torch.device("cpu"))
     index, trees = load_checkpoint(path / "checkpoint", store, {})
+    if not trees:
+        raise UserError(
+            f"{path} has no checkpoint: the run was stopped before its first one (run.checkpoint_every), or the folder "
+            "checkpoint/ is missing. Resume the run, or copy the whole folder"
+        )
 
     def personal(i: int) -> Tree:
         if isinstance(work.method, Prepares) and store.is_unvisited(i):
@@ -228,7 +237,7 @@ def load(folder: str | Path, model: nn.Module | Model | None = None, method: Met
         announcement,
         work,
         members,
-        work.received(trees["shared"]) if trees else work.method.init_shared(work.task),
+        work.received(trees["shared"]),
         personal,
         read_history(path, index),
         summary,

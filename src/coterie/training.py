@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
@@ -87,7 +87,7 @@ def train(
         federation: the clients and their data.
         model: name of a model (`coterie models`), its settings, or an `nn.Module` of your own.
         method: name of a method (`coterie methods`), or a method such as `PFLEGO(tau=50)`.
-        head: name of the submodule of your own `nn.Module` that is its head.
+        head: name of the submodule of your own `nn.Module` that is its head; "" makes the whole model the body.
         population: keys of the section [population]: which clients are present, and which respond.
         settings: further keys of a recipe by section, such as {"engine": {"workers": 2}}. They also apply to a model
             and a method of your own, and override the other arguments.
@@ -107,6 +107,8 @@ def train(
         raise UserError(f"model must be a name, an nn.Module or a coterie model, not {model!r}")
     if not isinstance(method, str | Method):
         raise UserError(f"method must be a name or a method such as PFLEGO(), not {method!r}")
+    if isinstance(method, Method) and not is_dataclass(method):
+        raise UserError(f"{type(method).__name__} is not a dataclass; decorate it with @settings (coterie.core.method)")
     tree: dict[str, dict[str, Any]] = {
         "model": {"name": model} if isinstance(model, str) else {},
         "method": {"name": method} if isinstance(method, str) else {},

@@ -7,9 +7,10 @@ import torch
 
 import coterie
 import reference as ref
-from coterie.core.method import Prepares, Receives, Reply, settings
+from coterie.core.method import Method, Prepares, Receives, Reply, settings
 from coterie.core.tree import displacement
 from coterie.errors import ClientError, UserError
+from coterie.methods import FedAvg
 
 SIZE = 5
 """Number of training examples of the client for which `Broken` fails."""
@@ -101,3 +102,28 @@ def test_an_error_of_the_user_passes_unchanged(stage, engine):
         train(stage, engine, (SIZE,) * 3, kind="user")
     assert str(caught.value) == "set it right"
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize(
+    ("stage", "words"), [("local_update", "must return a Reply, not dict"), ("adapt", "must return the personal state")]
+)
+def test_a_wrong_result_names_the_function_and_the_client(stage, words, engine):
+    class Wrong(FedAvg):
+        pass
+
+    setattr(Wrong, stage, lambda *_: {} if stage == "local_update" else None)
+    with pytest.raises(ClientError, match=f"Wrong.{stage} failed for client.*{words}"):
+        coterie.train(ref.federation((5, 3)), method=Wrong(), engine=engine, rounds=1)
+
+
+def test_a_method_without_its_decorator_is_named():
+    class Plain(Method):
+        def local_update(self, task, shared, personal, data, rnd):
+            raise AssertionError
+
+        def adapt(self, task, shared, personal, data, steps):
+            raise AssertionError
+
+    with pytest.raises(UserError, match="Plain is not a dataclass; decorate it with @settings"):
+        coterie.train(ref.federation((5, 3)), method=Plain(), rounds=1)

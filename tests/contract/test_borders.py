@@ -140,7 +140,7 @@ def code_lines(file: Path) -> int:
 
 def test_files_stay_small():
     for file in files():
-        assert code_lines(file) <= 270, file
+        assert code_lines(file) <= 280, file
     for file in (ROOT / "methods").glob("[!_]*.py"):
         assert code_lines(file) <= 90, f"{file}: {code_lines(file)} lines of code"
     assert len((ROOT / "methods" / "lg_fedavg.py").read_text().splitlines()) <= 45

@@ -11,11 +11,14 @@ from coterie.errors import UserError
 
 
 def bench(
-    letters: Annotated[list[str] | None, typer.Argument(help="Benchmarks to run, A to F (default: all).")] = None,
+    letters: Annotated[
+        list[str] | None,
+        typer.Argument(help="Benchmarks A to F, see docs/performance.md (default: all)."),
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Repetitions of each variant; the medians are reported.")] = 5,
     out: Annotated[Path, typer.Option(help="Folder for the results, one LETTER.json per benchmark.")] = Path("bench"),
 ) -> None:
-    """Measure speed and memory, and compare the ratios with their targets."""
+    """Measure speed and memory, and compare the ratios with their targets. Needs a source checkout."""
     _add_checkout()
     from benchmarks.suite import choose, measure
 

@@ -16,7 +16,7 @@ Changes = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a setting of the recipe, such as method.tau=5. Repeat it for more. KEY= restores the default.",
+        help="Change a setting, such as run.rounds=50 or data.path=DIR. Repeatable. KEY= restores the default.",
     ),
 ]
 

@@ -107,6 +107,8 @@ class Announcement:
         tokens = tree["inputs"]["tokens"]
         inputs = Inputs(tuple(tree["inputs"]["shape"]), tokens and (tokens[0], tokens[1]), tree["inputs"]["is_graph"])
         objective = dict(tree["objective"])
+        if method is not None and _named("method", method) != tree["method"]:
+            raise UserError(f"the run was trained with {_worded(tree['method'])}, not with {method!r}")
         return cls(
             method=method or _read("method", tree["method"]),
             model=model if isinstance(model, Model) else _read("model", tree["model"], model),
@@ -133,6 +135,11 @@ def _named(kind: str, part: Any) -> dict[str, Any]:
     return {"name": registry.name_of(kind, part), **plain}
 
 
+def _worded(tree: Mapping[str, Any]) -> str:
+    options = ", ".join(f"{key}={value!r}" for key, value in tree.items() if key != "name")
+    return f"{tree['name']}({options})"
+
+
 def _read(kind: str, tree: Mapping[str, Any], net: nn.Module | None = None) -> Any:
     options = dict(tree)
     name = options.pop("name")
@@ -140,8 +147,6 @@ def _read(kind: str, tree: Mapping[str, Any], net: nn.Module | None = None) -> A
         known = {field.name for field in dataclasses.fields(Own)}
         return Own(net=net, **{"head_name": "head", **{key: options[key] for key in options.keys() & known}})
     if name not in registry.names(kind):
-        what = "nn.Module" if kind == "model" else "method"
-        raise UserError(
-            f"the run used {name}, a {kind} of your own: pass the {what}, as in coterie.load(run, {kind}=...)"
-        )
+        what = "an nn.Module" if kind == "model" else f"the method {name}"
+        raise UserError(f"the run was trained with {what} of your own: pass it as coterie.load(folder, {kind}=...)")
     return registry.load(kind, name)(**options)

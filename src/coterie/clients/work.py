@@ -66,7 +66,10 @@ class Work:
 
 def local_update(work: Work, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
     """Do a client's work in a round."""
-    return work.method.local_update(work.task, shared, personal, data, rnd)
+    reply = work.method.local_update(work.task, shared, personal, data, rnd)
+    if not isinstance(reply, Reply):
+        raise TypeError(f"local_update must return a Reply, not {type(reply).__name__}")
+    return reply
 
 
 def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]:
@@ -78,7 +81,10 @@ def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]
 
 def adapt(work: Work, shared: Tree, personal: Tree, data: Data, steps: int) -> tuple[Tree]:
     """Return the personal state after adaptation."""
-    return (work.method.adapt(work.task, shared, personal, data, steps),)
+    adapted = work.method.adapt(work.task, shared, personal, data, steps)
+    if not isinstance(adapted, dict):
+        raise TypeError(f"adapt must return the personal state, a dict of tensors, not {type(adapted).__name__}")
+    return (adapted,)
 
 
 @torch.no_grad()

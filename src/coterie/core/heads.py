@@ -65,7 +65,10 @@ class Heads:
 def find_head(model: nn.Module, head: str) -> nn.Module:
     """Return the submodule called `head`. It must not share parameters with the rest of the model."""
     if head not in (names := [name for name, _ in model.named_modules() if name]):
-        raise UserError(f"the model has no submodule {head!r} to use as its head; available: {', '.join(names)}")
+        available = f"available: {', '.join(names)}" if names else "it has no submodules"
+        raise UserError(
+            f'the model has no submodule {head!r} to use as its head; {available}; head="" makes all of it the body'
+        )
     everything = list(model.named_parameters(remove_duplicate=False))
     of_head = {value: name for name, value in everything if name.startswith(f"{head}.")}
     for name, value in everything:

@@ -34,7 +34,7 @@ from coterie.core.tree import descend, displacement, pick, under, within
 
 @settings
 class APFL(Method):
-    """Each client's model mixes its own with the shared one, in proportions that it learns."""
+    """Each client mixes a model of its own with the shared model, in proportions that it learns."""
 
     gradients_per_step = 2
 
@@ -43,7 +43,7 @@ class APFL(Method):
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Initial mixing weight of the client's own model."""
     adaptive: bool = True
-    """Whether clients learn their mixing weights (step 6)."""
+    """Whether clients learn their mixing weights, one step per round."""
     users: Users = "equal"
     batch_size: BatchSize = 0
 

@@ -39,11 +39,11 @@ class FedOpt(Method):
     eta: LocalRate = 0.1
     rho: ServerRate = 0.01
     beta1: Share = 0.9
-    """How long the server remembers displacements."""
+    """How long the server remembers the mean updates of earlier rounds."""
     beta2: Share = 0.99
-    """How long the server remembers squared displacements."""
+    """How long the server remembers their squares."""
     epsilon: Share = 0.001
-    """Scale below which displacements count as small."""
+    """Scale below which updates count as small."""
     users: Users = "equal"
     batch_size: BatchSize = 0
 
@@ -70,7 +70,7 @@ class FedOpt(Method):
 
 @settings
 class FedAdam(FedOpt):
-    """FedAvg with Adam at the server, which treats the mean displacement as a gradient."""
+    """FedAvg with Adam at the server: squared updates are averaged over rounds, and scale the step."""
 
     def second_moment(self, v: Tensor, delta: Tensor) -> Tensor:
         return self.beta2 * v + (1 - self.beta2) * delta**2
@@ -78,7 +78,7 @@ class FedAdam(FedOpt):
 
 @settings
 class FedYogi(FedOpt):
-    """FedAvg with Yogi at the server, which treats the mean displacement as a gradient."""
+    """FedAvg with Yogi at the server: like Adam, but the average of squared updates changes more slowly."""
 
     def second_moment(self, v: Tensor, delta: Tensor) -> Tensor:
         return v - (1 - self.beta2) * delta**2 * (v - delta**2).sign()
