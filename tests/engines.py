@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import normalize
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import weight_norm
 
 import reference as ref
 from coterie import registry
@@ -30,6 +33,8 @@ from coterie.training import prepare
 METHODS = registry.names("method")
 SIZES = (9, 3, 12, 1, 30, 2, 9)
 """Of clients with heads of 3, 2, 3, 1, 3, 2, 3. Two of them, of 9 and 12, vmap puts together: one has padding."""
+HEADS = ("cosine", "frozen head", "unit rows", "weight norm")
+"""Models with a head that is not a plain linear layer."""
 STEPS = 7  # local ones, of methods that have more by default
 
 
@@ -61,8 +66,54 @@ class Counting(nn.Module):
         return self.fc(torch.relu(self.hidden(x)))
 
 
+class Cosine(nn.Linear):
+    """A head whose outputs are cosines of the angles between features and rows of the weight, times ten."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 10 * normalize(x, dim=-1) @ normalize(self.weight, dim=-1).T
+
+
+class UnitRows(nn.Module):
+    """A parametrization: rows of length one."""
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return normalize(weight, dim=-1)
+
+    def right_inverse(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight
+
+
+class UnitFeatures(nn.Module):
+    """The features of `Cosine`."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 10 * normalize(x, dim=-1)
+
+
+def with_head(kind: str) -> nn.Sequential:
+    """Return a network with the same body and one of several heads, called 3."""
+    body = [nn.Linear(4, 3), nn.Tanh(), nn.Identity()]
+    if kind == "cosine":
+        return nn.Sequential(*body, Cosine(3, 5))
+    if kind == "unit rows":
+        net = nn.Sequential(*body[:2], UnitFeatures(), nn.Linear(3, 5, bias=False))
+        parametrize.register_parametrization(net[3], "weight", UnitRows())
+        return net
+    net = nn.Sequential(*body, nn.Linear(3, 5))
+    if kind == "weight norm":
+        weight_norm(net[3])
+    if kind == "frozen head":
+        net[3].requires_grad_(False)
+    return net
+
+
 def model(kind: str) -> Model:
     with torch_seeded(0):
+        if kind in HEADS:
+            return Own(net=with_head(kind), head_name="3")
         if kind == "deep head":
             head = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 5))
             return Own(net=nn.Sequential(nn.Linear(4, 3), nn.ReLU(), head), head_name="2")

@@ -356,9 +356,10 @@ def test_a_head_with_batch_norm_is_refused() -> None:
         Task(net.double(), "head", example)
 
 
-def test_a_head_without_a_linear_layer_is_refused() -> None:
-    with pytest.raises(UserError, match=r"head '1' has no nn\.Linear"):
-        Task(nn.Sequential(nn.Linear(3, 4), nn.Tanh()).double(), "1", example)
+def test_a_head_without_a_linear_layer_cannot_be_sized() -> None:
+    task = Task(nn.Sequential(nn.Linear(3, 4), nn.Tanh()).double(), "1", example)
+    with pytest.raises(UserError, match=r"head '1' cannot be given 3 outputs: it has no nn\.Linear"):
+        task.new_head(3, 0)
 
 
 class Tied(nn.Module):

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp
 
 from coterie.core.data import Data, Graph, Inputs
-from coterie.core.heads import HeadInit, Heads, cut, last_linear
+from coterie.core.heads import HeadInit, Heads, cut
 from coterie.core.objective import Classification, Objective
+from coterie.core.suitable import check_gradient, copied, first_outputs
 from coterie.core.tree import Tree, pick
 from coterie.errors import UserError
 from coterie.streams import torch_seeded
@@ -48,7 +49,7 @@ class Task:
         objective: Objective = Classification(),  # noqa: B008 - it has no state
         is_graph: bool = False,
     ) -> None:
-        model = copy.deepcopy(model)
+        model = copied(model)
         own_buffers = dict(model.named_buffers())
         self.initial: Tree = {
             name: value.detach().clone()
@@ -56,11 +57,9 @@ class Task:
             if value.requires_grad or name in own_buffers
         }
         self._head_name = head
-        self._body, self._head = cut(model, head)
-        self._eval_body, self._eval_head = copy.deepcopy(self._body).eval(), copy.deepcopy(self._head).eval()
+        self._body, own_head = cut(model, head)
+        self._eval_body = copy.deepcopy(self._body).eval()
         self._body.train()
-        self._head.train()
-        self._last = last_linear(self._head, head)
 
         names = [name for name, _ in model.named_parameters() if name in self.initial]
         self.body = tuple(name for name in names if not self._is_of_head(name))
@@ -76,17 +75,25 @@ class Task:
         norms = [name for name, part in model.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
         self.norm = tuple(name for name in self.initial if name.rpartition(".")[0] in norms)
         """Names of the parameters and buffers of BatchNorm layers."""
-        self._heads = Heads(self._head, f"{head}." if head else "", head_init)
         self._example = example[:1].clone()  # a copy, not a view of the data it is a row of
         self.objective = objective
         self.is_graph = is_graph
-        self._check_cut(model.eval(), head)
-        self.head_is_linear = isinstance(self._head, nn.Linear)
+        outputs = first_outputs(model.eval(), self.sample(1))
+        self.num_outputs: int = outputs.shape[-1]
+        """Number of outputs of the initial model."""
+        with torch.no_grad():
+            features = self._eval_body(self.sample(1))
+        self._heads = Heads(own_head, head, head_init, features)
+        self._check_cut(outputs, head)
+        self.head_is_linear = self._heads.is_linear
+        """Whether the head is one plain linear layer, so that its gradient is known in closed form."""
         self.mixes_examples = False
         self.is_random = self._is_random()
         """Whether a training pass draws random numbers, as dropout does."""
         self.mixes_examples = self._mixes_examples()
         """Whether an example's outputs in training depend on its batch, as with BatchNorm. Then padding does harm."""
+        two = self.sample(2)
+        check_gradient(self.initial, self.params, self.body, lambda params: self.training_outputs(params, two)[0])
 
     # -- initial values
 
@@ -104,7 +111,7 @@ class Task:
 
     def new_head(self, num_outputs: int, seed: int) -> Tree:
         """Draw a head W_i with this number of outputs."""
-        if self._last is None:
+        if not self._head_name:
             raise UserError(
                 "the method needs a model with a head, and this model has none: name the head of your nn.Module with "
                 "coterie.train(..., head=...), or use a model from `coterie models`"
@@ -116,14 +123,12 @@ class Task:
     def outputs(self, params: Tree, x: Inputs) -> Tensor:
         """Return the outputs (N, K) of the model as it is used, with BatchNorm and dropout in evaluation mode."""
         features: Tensor = functional_call(self._eval_body, self._of_body(params), (x,))
-        outputs: Tensor = functional_call(self._eval_head, self._of_head(params), (features,))
-        return outputs
+        return self._head_outputs(params, features, training=False)
 
     def training_outputs(self, params: Tree, x: Inputs) -> tuple[Tensor, Tree]:
         """Return the outputs (N, K) in training mode, and the buffers as the pass leaves them."""
         features, buffers = self._features(params, x)
-        outputs: Tensor = functional_call(self._head, self._of_head(params), (features,))
-        return outputs, buffers
+        return self._head_outputs(params, features, training=True), buffers
 
     def loss(self, params: Tree, data: Data) -> tuple[Tensor, Tree]:
         """Return the mean training loss over the examples, and the buffers as the pass leaves them."""
@@ -154,7 +159,7 @@ class Task:
 
     def head_loss(self, params: Tree, features: Tensor, data: Data) -> Tensor:
         """Return the training loss as a function of the head and of given features."""
-        return self.mean_loss(functional_call(self._head, self._of_head(params), (features,)), data)
+        return self.mean_loss(self._head_outputs(params, features, training=True), data)
 
     def mean_loss(self, outputs: Tensor, data: Data) -> Tensor:
         """Return the mean loss of given outputs over the examples."""
@@ -163,9 +168,8 @@ class Task:
     def module(self, params: Tree) -> nn.Module:
         """Return the model with these parameters, as a plain module in evaluation mode."""
         module = copy.deepcopy(self._eval_body)
-        if self._last is not None:
-            outputs = params[f"{self._head_name}.{self._last}.weight".replace("..", ".")].shape[0]
-            module.set_submodule(self._head_name, copy.deepcopy(self._heads.sized(outputs)).eval())
+        if self._head_name:
+            module.set_submodule(self._head_name, copy.deepcopy(self._heads.module(self._of_head(params), False)))
         module.load_state_dict(pick(params, self.params + self.buffers), strict=False)
         return module
 
@@ -215,27 +219,12 @@ class Task:
     def _of_head(self, params: Tree) -> Tree:
         return {name[len(self._head_name) + 1 :]: params[name] for name in self.head}
 
-    def _check_cut(self, model: nn.Module, head: str) -> None:
-        try:
-            with torch.no_grad():
-                outputs = model(self.sample(1))
-        except (AttributeError, IndexError, RuntimeError, TypeError) as error:
-            shape = "x".join(map(str, self._example.shape[1:]))
-            kind = "graphs with nodes" if self.is_graph else "inputs"
-            embeds = any(isinstance(part, nn.Embedding) for part in model.modules())
-            as_amounts = embeds and self._example.is_floating_point()
-            tokens = "; if the inputs are tokens, set tokens=True" if as_amounts else ""
-            raise UserError(
-                f"the model does not take {kind} of shape {shape} and type {self._example.dtype}: {error}{tokens}"
-            ) from None
-        if not isinstance(outputs, Tensor) or outputs.ndim < 2:
-            shape = f"one of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else ""
-            raise UserError(
-                "the model must return one tensor of shape (N, ..., outputs), not "
-                f"{shape or type(outputs).__name__}; wrap it in a module that does"
-            )
-        self.num_outputs: int = outputs.shape[-1]
-        """Number of outputs of the initial model."""
+    def _head_outputs(self, params: Tree, features: Tensor, training: bool) -> Tensor:
+        own = self._of_head(params)
+        outputs: Tensor = functional_call(self._heads.module(own, training), own, (features,))
+        return outputs
+
+    def _check_cut(self, outputs: Tensor, head: str) -> None:
         with torch.no_grad():  # an LSTM rounds differently while autograd records
             same = torch.equal(outputs, self.outputs(self.initial, self.sample(1)))
         if not same:

@@ -18,6 +18,7 @@ Algorithm 1.
     5.  the client fine-tunes a head of its own, from W on, on the body as it is
 
 Step 5 is `adapt`: it shows in the scores after adaptation, and the number of its steps is eval.adapt_steps.
+The bias of W stays as PyTorch draws it. It is never trained either.
 """
 
 import torch
@@ -44,7 +45,12 @@ class FedBABU(Method):
     def init_shared(self, task: Task) -> Tree:
         if not task.head:
             raise UserError(
-                "FedBABU needs a model with a head, and this model has none: name it with coterie.train(..., head=...)"
+                "FedBABU needs a model with a head of its own, and this model has none, or has a frozen one: name the "
+                "head with coterie.train(..., head=...), and leave freezing it to the method"
+            )
+        if not task.body:
+            raise UserError(
+                "FedBABU trains the body only, and this model has none: all of its parameters are in the head"
             )
         head = {name: _orthogonal(value) for name, value in pick(task.initial, task.head).items()}
         return {**task.shared_model(), **head}

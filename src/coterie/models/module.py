@@ -1,12 +1,12 @@
 """Your own `nn.Module`, with the name of the submodule that is its head."""
 
-import copy
 from dataclasses import KW_ONLY
 
 from pydantic import InstanceOf
 from torch import nn
 
-from coterie.core.heads import find_head, with_outputs
+from coterie.core.heads import can_resize, find_head, with_outputs
+from coterie.core.suitable import copied
 from coterie.errors import UserError
 from coterie.models.model import Model
 from coterie.settings import settings
@@ -16,7 +16,8 @@ from coterie.settings import settings
 class Own(Model):
     """Your own module. Training starts from its weights, pretrained or not.
 
-    A head of a different size is initialized again. So is every head if the method has personal heads.
+    A head of a different size is initialized again. So is every head if the method has personal heads. A frozen head
+    (requires_grad=False) keeps its weights and its number of outputs.
     """
 
     _: KW_ONLY
@@ -35,8 +36,8 @@ class Own(Model):
                 f'init = "{self.init}" would overwrite the weights of your own module; keep init = "default" and set '
                 "the initial weights in the module itself"
             )
-        net = copy.deepcopy(self.net)
+        net = copied(self.net)
         head = find_head(net, self.head) if self.head else None
-        if head is not None and any(isinstance(part, nn.Linear) for part in head.modules()):
-            net.set_submodule(self.head, with_outputs(head, num_outputs))
+        if head is not None and can_resize(head):
+            net.set_submodule(self.head, with_outputs(head, num_outputs, self.head))
         return net

@@ -34,6 +34,8 @@ def head_descent(
     adaptive: bool = False,
 ) -> Tree:
     """Train the head by gradient descent on fixed features, with momentum as in `local_sgd`, or by Adam."""
+    if not head:  # it is frozen
+        return head
     slope = _head_gradient(task, features, data, head)
     velocity, memory = dict[str, Tensor](), adam_memory(head) if adaptive else {}
     for _ in range(steps):
