@@ -171,7 +171,7 @@ class Run:
         task = self._work.task
         try:
             with torch.no_grad():
-                task.outputs(task.initial, x)
+                task.module(task.initial).cpu()(x.cpu())  # on a GPU an unknown token would end the process
         except IndexError:
             raise UserError(
                 f"x has tokens from {x.min()} to {x.max()}, and the model does not know all of them; those of the "

@@ -45,7 +45,8 @@ def _some(given: int | str) -> int | str:
 Count = Annotated[int, Field(ge=1)]
 Length = Annotated[int | str, AfterValidator(_some)]
 Size = Annotated[int, Field(ge=0)]
-Rate = Annotated[float, Field(ge=0, le=1e38, allow_inf_nan=False)]
+LARGEST_RATE = 1e38
+Rate = Annotated[float, Field(ge=0, le=LARGEST_RATE, allow_inf_nan=False)]
 """A non-negative number that float32 can hold: PyTorch cannot multiply by larger ones."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 Gigabytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -27,16 +27,24 @@ def generator(seed: int, purpose: str, index: int = 0, client: str = "") -> np.r
 def torch_seeded(stream: int) -> Iterator[None]:
     """Put torch's global generators at the start of a stream, and restore them afterwards."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        with torch.random.fork_rng():
+        with torch.random.fork_rng([torch.cuda.current_device()]):
             torch.manual_seed(stream)
             yield
         return
     before = torch.get_rng_state()  # like fork_rng, but in microseconds: heads are drawn this way
+    apple = torch.mps.get_rng_state() if _HAS_MPS else None
     torch.default_generator.manual_seed(stream)
+    if apple is not None:
+        torch.mps.manual_seed(stream)
     try:
         yield
     finally:
         torch.set_rng_state(before)
+        if apple is not None:
+            torch.mps.set_rng_state(apple)
+
+
+_HAS_MPS = torch.backends.mps.is_available()
 
 
 def bits(stream: Tensor, *counters: Tensor) -> Tensor:

@@ -148,7 +148,10 @@ def prepare(recipe: Recipe, federation: Federation) -> Prepared:
     if recipe.method.everyone and not everyone:
         name = registry.name_of("method", recipe.method)
         raise UserError(f"{name} needs every client in every round; omit run.clients_per_round and [population]")
+    _check_names(recipe.method, federation)
     device = _device(recipe.engine.device)
+    if device.type == "mps" and recipe.engine.dtype == "float64":
+        raise UserError('engine.device = "mps" has no float64; set engine.dtype = "float32" or engine.device = "cpu"')
     federation = federation.to(getattr(torch, recipe.engine.dtype), device)
     announcement = announced(recipe, federation)
     work = announcement.work(device)
@@ -171,6 +174,16 @@ def prepare(recipe: Recipe, federation: Federation) -> Prepared:
         eval_last=recipe.run.eval_last,
     )
     return Prepared(announcement, clients, rounds)
+
+
+def _check_names(method: Method, federation: Federation) -> None:
+    """Check settings that are given by client name: every name must be a client, or "new" for all other clients."""
+    for field in fields(method):  # type: ignore[arg-type]
+        value = getattr(method, field.name)
+        for name in value if isinstance(value, dict) else ():
+            if name not in federation.ids and name != "new":
+                close = registry.nearest(name, federation.ids)
+                raise UserError(f"method.{field.name} names {name!r}{close}, which is not a client of this federation")
 
 
 def announced(recipe: Recipe, federation: Federation) -> Announcement:

@@ -6,16 +6,17 @@ import torch
 from test_steps import chosen, numbered, problem, softmax_task
 from torch import nn
 
-from coterie import Federation, train
+from coterie import Federation, registry, train
 from coterie.core.data import Data
 from coterie.core.method import Passes, sgd_passes
-from coterie.core.steps import local_sgd, num_steps, turns
+from coterie.core.steps import local_sgd, minibatch, num_steps, turns
 from coterie.core.task import Task
 from coterie.core.tree import stack
 from coterie.errors import UserError
 from coterie.methods import FedAvg
 from coterie.recipe import Recipe
 from coterie.settings import Epochs, length
+from engines import assert_same_rounds, game
 
 SIZES = [3, 10, 7, 4]  # in batches of 4, epochs have 1, 3, 2 and 1 steps
 
@@ -58,7 +59,7 @@ def test_an_epoch_has_as_many_steps_as_the_clients_examples_make_batches(size, e
     assert [int(num_steps(Epochs(2), numbered(n), size)) for n in SIZES] == expected
     assert [sgd_passes(n, Epochs(2), size).body_forwards for n in SIZES] == expected
     assert [num_steps(5, numbered(n), size) for n in SIZES] == [5] * 4
-    assert sgd_passes(10, Epochs(2), 4, each=3) == Passes(4, 18, 18, 18)
+    assert sgd_passes(10, Epochs(2), 4, each=3) == Passes(10 / 3, 18, 18, 18), "the third batch has 2 examples"
     assert sgd_passes(3, 5, 4) == Passes(3, 5, 5, 5)
 
 
@@ -111,12 +112,12 @@ def test_clients_of_unequal_size_do_together_what_they_do_alone(options):
 
 def test_steps_of_others_leave_buffers_and_counters_as_they_are():
     counter = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 4))
-    task, own = Task(counter.double(), "1", torch.ones(1, 3, dtype=torch.float64)), [problem(5, seed=0), problem(9)]
-    cohort = Data(*(torch.stack(parts) for parts in zip(*(padded(data, 9) for data in own), strict=True)))
+    task, own = Task(counter.double(), "1", torch.ones(1, 3, dtype=torch.float64)), [problem(4, seed=0), problem(8)]
+    cohort = Data(*(torch.stack(parts) for parts in zip(*(padded(data, 8) for data in own), strict=True)))
     start = stack([task.initial] * 2)
     together, _ = torch.func.vmap(lambda params, data: local_sgd(task, params, data, Epochs(1), 0.3, 4))(start, cohort)
-    assert together["0.num_batches_tracked"].tolist() == [2, 3]
-    alone, _ = local_sgd(task, task.initial, own[0], 2, 0.3, 4)
+    assert together["0.num_batches_tracked"].tolist() == [1, 2]
+    alone, _ = local_sgd(task, task.initial, own[0], 1, 0.3, 4)
     torch.testing.assert_close(together["0.running_mean"][0], alone["0.running_mean"], rtol=0, atol=1e-12)
 
 
@@ -158,3 +159,26 @@ def test_adaptation_in_epochs_from_python():
 def test_the_cost_of_epochs_is_each_clients_own():
     run = train(clients(), method=FedAvg(tau="2 epochs", batch_size=2), rounds=1, adapt_steps=0)
     assert run.history[0].cost.body_forwards == 2 * (3 + 6)
+
+
+def test_batch_norm_sees_the_examples_of_a_short_batch_only():
+    """The last of 5 examples in batches of 4 is alone. Statistics of the batch are those of that example."""
+    norm = nn.Sequential(nn.BatchNorm1d(3, momentum=1.0), nn.Linear(3, 4))
+    task, data = Task(norm.double(), "1", torch.ones(1, 3, dtype=torch.float64)), problem(5)
+    last = minibatch(data, 4, 1)
+    assert last.x.shape == (1, 3)
+    assert last.mask.tolist() == [True]
+    after, _ = local_sgd(task, task.initial, data, 2, 0.0, 4)
+    torch.testing.assert_close(after["0.running_mean"], last.x[0])
+
+
+def test_engines_agree_on_short_batches_of_batch_norm():
+    """Clients of 9, 12 and 30 examples in batches of 4."""
+    setup = game("fedavg", "norm average", batch=4)
+    assert_same_rounds(setup, registry.load("engine", "vmap")(), [[0, 2], [0, 4]], 1e-9)
+
+
+@pytest.mark.parametrize(("size", "steps", "batch", "expected"), [(10, 6, 4, 20), (10, 4, 4, 14), (3, 5, 4, 15)])
+def test_the_cost_of_a_short_batch_is_that_of_its_examples(size, steps, batch, expected):
+    passes = sgd_passes(size, steps, batch)
+    assert passes.batch * passes.body_forwards == pytest.approx(expected)

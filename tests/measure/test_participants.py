@@ -7,7 +7,7 @@ import reference as ref
 from coterie.core.tree import shift
 from coterie.methods import GD, PFLEGO, FedAvg, FedPer
 
-METHODS = [FedAvg(tau=20, eta=0.5), FedPer(tau=20, beta=0.5), GD(gamma=0.5), PFLEGO(tau=20, beta=0.5)]
+METHODS = [FedAvg(tau=20, eta=0.5), FedPer(tau=20, beta=0.5), GD(gamma=0.5), PFLEGO(tau=10, beta=0.5)]
 
 
 @pytest.mark.parametrize("method", METHODS)

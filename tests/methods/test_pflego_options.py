@@ -9,10 +9,11 @@ import torch
 from torch.func import grad, jacrev
 
 import reference as ref
-from coterie import Federation
+from coterie import Federation, train
+from coterie.core.counting import CountFlops
 from coterie.core.steps import head_descent, head_smoothness
 from coterie.core.tree import pick
-from coterie.errors import UserError
+from coterie.errors import DivergedError, UserError
 from coterie.methods import PFLEGO
 from coterie.models.logreg import LogReg
 from coterie.models.module import Own
@@ -352,3 +353,24 @@ def test_logistic_regression_is_all_head():
     assert tensors == {}
     assert numbers.keys() == {"loss", "undone", "smoothness", "beta_steep", "rho_steep"}
     assert setup.task.head_loss(mine, features, data) < setup.task.head_loss(head, features, data)
+
+
+@pytest.mark.parametrize("head_step", ["algorithm1", "exact"])
+def test_a_rate_at_the_limit_diverges_and_says_so(head_step):
+    """I/r times the largest rate is more than float32 can hold."""
+    with pytest.raises(DivergedError, match="lower the learning rates"):
+        train(
+            ref.federation(), method=PFLEGO(rho=1e38, head_step=head_step, server="sgd"), rounds=3, clients_per_round=1
+        )
+
+
+def test_one_local_step_makes_no_pass_through_the_head_besides_the_joint_one():
+    setup = ref.setup(PFLEGO(tau=1))
+    rnd = ref.announced(setup, 2, index=2)
+    head = setup.load.work.probe.flops(3)
+    assert setup.method.passes(5, rnd).head_forwards == 0
+    with CountFlops() as counted:
+        setup.method.local_update(
+            setup.task, setup.method.init_shared(setup.task), ref.store(setup)[0], setup.data(0, "train", 2), rnd
+        )
+    assert counted.total == 5 * (head.body_forward + head.body_backward + head.head_step)

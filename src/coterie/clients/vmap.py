@@ -9,6 +9,7 @@ from torch.func import vmap
 
 from coterie.clients.engine import Call, Engine, Group, reporting, take
 from coterie.clients.workload import Workload
+from coterie.core.data import Data
 from coterie.core.tree import Tree, num_bytes, stack
 from coterie.settings import Gigabytes, settings
 
@@ -34,9 +35,8 @@ class Vmap(Engine):
 
     def each_client(self, load: Workload, call: Call) -> Iterator[Group]:
         own_copy = set(load.work.task.buffers)  # a pass changes them differently for each client
-        kinds = [*call.states, *[0] * bool(call.split)]
-        in_dims = ({name: 0 if name in own_copy else None for name in call.shared}, *[0] * len(kinds))
-        batched = vmap(partial(call.function, load.work), in_dims=in_dims)
+        common = {name: 0 if name in own_copy else None for name in call.shared}
+        function = partial(call.function, load.work)
         sizes = (
             load.federation.sizes(call.split)[list(call.clients)].tolist() if call.split else [0] * len(call.clients)
         )
@@ -44,13 +44,16 @@ class Vmap(Engine):
             largest = max(sizes[place] for place in places)
             for part in chunks(places, self.at_once(load, largest)):
                 mine = [stack(take(kind, part)) for kind in call.states]
-                data = [load.gather(take(call.clients, part), call.split, call.round)] if call.split else []
+                data: list[Data] = []
+                axes: list[Any] = [0] * len(mine)
+                if call.split:
+                    data, axes = _shared_mask(load.gather(take(call.clients, part), call.split, call.round), axes)
                 given = {
                     name: value.expand(len(part), *value.shape) if name in own_copy else value
                     for name, value in call.shared.items()
                 }
                 with reporting(load, call.stage, take(call.clients, part), call.round):
-                    results = batched(given, *mine, *data)
+                    results = vmap(function, in_dims=(common, *axes))(given, *mine, *data)
                 yield Group(part, results)
 
     def at_once(self, load: Workload, num_examples: int) -> int:
@@ -58,6 +61,14 @@ class Vmap(Engine):
         model = num_bytes(load.work.task.initial)
         each = COPIES * model + num_examples * load.work.probe.example_bytes
         return max(1, int(self.memory * 1e9 / each))
+
+
+def _shared_mask(data: Data, axes: list[Any]) -> tuple[list[Data], list[Any]]:
+    """Give all clients one mask if nobody has padding, so that they know it. Returns (data, axes with that of data)."""
+    if not data.mask.all():
+        return [data], [*axes, 0]
+    own: Any = Data(*[0] * len(Data._fields))  # type: ignore[arg-type]
+    return [data._replace(mask=data.mask[0])], [*axes, own._replace(mask=None)]
 
 
 def groups(load: Workload, sizes: Sequence[int], states: Sequence[Sequence[Tree]]) -> list[list[int]]:

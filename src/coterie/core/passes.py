@@ -8,8 +8,8 @@ from coterie.settings import Epochs
 class Passes(NamedTuple):
     """Cost of one local update for one client, in passes over a batch. `measure.probe` turns it into operations."""
 
-    batch: int
-    """Number of examples per pass."""
+    batch: float
+    """Mean number of examples per pass."""
     body_forwards: int
     body_backwards: int
     head_steps: int
@@ -35,6 +35,9 @@ def sgd_passes(size: int, steps: int, batch: int = 0, *, each: int = 1) -> Passe
         each: number of gradients per step.
     """
     batch = min(batch, size) or size
-    batches = -(-size // batch) if isinstance(steps, Epochs) else 1
-    gradients = each * steps * batches
-    return Passes(batch, body_forwards=gradients, body_backwards=gradients, head_steps=gradients)
+    epoch = -(-size // batch)  # number of steps
+    taken = steps * epoch if isinstance(steps, Epochs) else int(steps)
+    epochs, rest = divmod(taken, epoch)
+    examples = epochs * size + min(rest * batch, size)  # the last batch of an epoch may be short
+    gradients = each * taken
+    return Passes(examples / max(1, taken), body_forwards=gradients, body_backwards=gradients, head_steps=gradients)

@@ -109,6 +109,10 @@ class Task:
         """Return the initial values of the buffers that stay with the client."""
         return pick(self.initial, self.local_buffers)
 
+    def flag(self) -> Tensor:
+        """Return a False for a personal state, on the device of the model."""
+        return next(iter(self.initial.values())).new_zeros((), dtype=torch.bool)
+
     def new_head(self, num_outputs: int, seed: int) -> Tree:
         """Draw a head W_i with this number of outputs."""
         if not self._head_name:

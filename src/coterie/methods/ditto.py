@@ -42,7 +42,7 @@ class Ditto(Method):
     batch_size: BatchSize = 0
 
     def init_personal(self, task: Task, client: Client) -> Tree:
-        return {**task.initial, ".visited": torch.zeros((), dtype=torch.bool)}
+        return {**task.initial, ".visited": task.flag()}
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         w, _ = local_sgd(task, {**personal, **shared}, data, rnd.steps, self.eta, self.batch_size)

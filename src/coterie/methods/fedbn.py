@@ -19,6 +19,8 @@ what others learned would contradict step 4, and statistics of their own data be
 model. Adaptation fixes this: it starts with a pass of w over their data.
 Deviation: in the paper all clients take part in each round. The cohort stands for them, as in FedAvg. The setting
 model.buffers does not affect BatchNorm here.
+Deviation: step 2 weights clients by size, as FedAvg does. The paper leaves the weights open, and the authors' code has
+equal weights, which is `users = "equal"` here.
 """
 
 from coterie.core.fields import BatchSize, LocalRate, LocalSteps, Users

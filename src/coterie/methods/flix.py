@@ -81,9 +81,9 @@ class FLIX(Prepares, Calibrates):
         return theory(task, data, self.mu, self.gamma)
 
     def calibrate(self, measured: Mapping[str, Mapping[str, float]]) -> Self:
-        # The largest alpha serves all clients: it still gives a bound.
-        alpha = max(self.alpha.values(), default=1.0) if isinstance(self.alpha, dict) else self.alpha
-        return replace(self, gamma=mean_step(measured) / (alpha**2 or 1.0))
+        """Take γ = 1 / mean(α_i² L_i), or 1 / mean(L_i) if all α_i are 0 and nothing moves."""
+        weights = [control.share(self.alpha, name) ** 2 for name in measured]
+        return replace(self, gamma=mean_step(measured, weights if any(weights) else None))
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         alpha, start = personal[".alpha"], control.mixture(task, shared, personal)

@@ -25,7 +25,7 @@ from typing import Self, cast
 from coterie.core.fields import BatchSize, Regularizer
 from coterie.core.method import Calibrates, Client, Data, Prepares, Receives, Reply, Round, Task, Tree, Update, settings
 from coterie.core.steps import Pull, control, fine_tuned, local_sgd, travelling
-from coterie.core.steps.convex import Bound, CoinChance, Step, best_p, step_size, theory
+from coterie.core.steps.convex import CoinChance, StepSizes, theory
 from coterie.core.tree import displacement, pick
 
 
@@ -36,18 +36,16 @@ class IScaffnew(Prepares, Calibrates, Receives):
     gradients_per_step = 1
     users = "equal"
 
-    gamma: Step | Bound = 0.1
-    """Learning rate. "1/L" and "1/trace" are from theory for linear models, for each client separately."""
+    gamma: StepSizes = 0.1
     p: CoinChance = 0.2
     mu: Regularizer = 0.0
     batch_size: BatchSize = 0
 
     def init_personal(self, task: Task, client: Client) -> Tree:
-        return {**task.personal_buffers(), **control.zero(task)}
+        return {**task.personal_buffers(), **control.zero(task), **control.steps_by_name(task, self.gamma, client)}
 
     def prepare(self, task: Task, personal: Tree, data: Data) -> Tree:
-        gamma = step_size(self.gamma, task, data, self.mu)
-        return {**personal, ".gamma": task.initial[task.params[0]].new_tensor(gamma)}
+        return control.with_step(task, personal, data, self.mu, self.gamma)
 
     @property
     def is_calibrated(self) -> bool:
@@ -57,7 +55,7 @@ class IScaffnew(Prepares, Calibrates, Receives):
         return theory(task, data, self.mu, self.gamma)
 
     def calibrate(self, measured: Mapping[str, Mapping[str, float]]) -> Self:
-        return replace(self, p=best_p(client["step"] * client["mu"] for client in measured.values()))
+        return replace(self, p=control.optimal_p(self.gamma, measured))
 
     def plan(self, rnd: Round) -> Round:
         return rnd.announce(steps=control.steps_to_coin(cast(float, self.p), rnd))

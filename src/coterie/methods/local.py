@@ -13,7 +13,7 @@ from coterie.core.steps import fine_tuned, local_sgd
 
 @settings
 class Local(Method):
-    """No federation: each client trains a model of its own, and nothing is sent."""
+    """No federation: each client trains a model of its own, and sends nothing but its training loss."""
 
     labels = "local"
     gradients_per_step = 1

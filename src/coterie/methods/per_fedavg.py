@@ -54,7 +54,9 @@ class PerFedAvg(Method):
             after = {**after, **buffers, **descend(w, g, self.beta)}
         return Reply(displacement(after, shared), {"loss": loss}, pick(after, personal))
 
-    def passes(self, size: int, rnd: Round) -> Passes:
+    def passes(self, size: int, rnd: Round) -> Passes | None:
+        if 0 < self.batch_size < size and size % self.batch_size:
+            return None  # a short batch may be any of the three, which differ in cost
         products = rnd.steps if self.order == "hessian" else 0
         return sgd_passes(size, rnd.steps, self.batch_size, each=2)._replace(hessian_products=products)
 

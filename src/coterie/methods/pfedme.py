@@ -15,6 +15,8 @@ Algorithm 1. The objective is (1/I) Σ_i F_i(w), where F_i(w) = min_θ ℓ_i(θ)
 
 The paper's R is τ here, and its β is ρ. Before its first visit a client uses w. It adapts as in step 4, from w and with
 w as the centre.
+Deviation: in Algorithm 1, and in the authors' code, *all* clients do steps 3 to 5 in each round, and the server
+averages the cohort only. Here clients outside the cohort do nothing, as in the other methods.
 Deviation: the paper leaves open where step 4 starts. Buffers follow the passes of step 4, and are averaged whatever ρ
 is.
 """
@@ -48,7 +50,7 @@ class PFedMe(Method):
     """Examples per local step on the shared model; 0 uses all examples of the client."""
 
     def init_personal(self, task: Task, client: Client) -> Tree:
-        return {**task.initial, ".visited": torch.zeros((), dtype=torch.bool)}
+        return {**task.initial, ".visited": task.flag()}
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         w = pick({**personal, **shared}, task.initial)

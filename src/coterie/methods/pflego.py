@@ -40,6 +40,7 @@ from coterie.core.steps import (
 )
 from coterie.core.tree import descend, pick
 from coterie.errors import UserError
+from coterie.settings import LARGEST_RATE
 
 
 @settings
@@ -89,7 +90,7 @@ class PFLEGO(FixedBody):
         W, undone = self._head_steps(task, pick(personal, task.head), features, data, rnd.steps - 1)
         (g_W, g_features), loss = grad_and_value(task.head_loss, argnums=(0, 1))(W, features, data)
         alpha = data.mask.sum(dtype=loss.dtype) / rnd.num_examples if self.head_step == "exact" else 1.0
-        joint = self._rho(rnd) * rnd.num_clients / rnd.cohort_size * alpha
+        joint = min(self._rho(rnd) * rnd.num_clients / rnd.cohort_size, LARGEST_RATE) * alpha
         W = descend(W, g_W, joint)
         beta = self.beta if self.solver == "gd" and self.beta != "auto" else 0.0
         bounds = gauge(task, W, features, data, rnd, beta=beta, rho=joint)
@@ -97,6 +98,8 @@ class PFLEGO(FixedBody):
 
     def _head_steps(self, task: Task, W: Tree, features: Tensor, data: Data, steps: int) -> tuple[Tree, Tensor]:
         """Do step 3. Returns the head, and 1 if the steps were undone."""
+        if not (steps and W):
+            return W, features.new_zeros(())
         beta = 1 / head_smoothness(task, W, features, data) if self.beta == "auto" else self.beta
         momentum = 0.9 if self.solver == "momentum" else 0.0
         moved = head_descent(task, W, features, data, steps, beta, momentum, adaptive=self.solver == "adam")
@@ -115,8 +118,9 @@ class PFLEGO(FixedBody):
         return pick({**personal, **buffers, **W}, personal)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        products = (gauged(rnd) + (self.beta == "auto")) * SMOOTHNESS_PRODUCTS
-        return Passes(size, 1, 1, rnd.steps, head_forwards=2, feature_products=products)
+        products = (gauged(rnd) + (self.beta == "auto" and rnd.steps > 1)) * SMOOTHNESS_PRODUCTS
+        compared = 2 if rnd.steps > 1 else 0
+        return Passes(size, 1, 1, rnd.steps, head_forwards=compared, feature_products=products)
 
     def notes(self, update: Update, rnd: Round) -> dict[str, float | str]:
         """Warn about head steps that were undone, and about rates above the bounds of Proposition 2."""

@@ -34,7 +34,6 @@ from coterie.core.method import Calibrates, Client, Data, Prepares, Receives, Re
 from coterie.core.steps import Pull, control, fine_tuned, local_sgd, travelling
 from coterie.core.steps.control import MixingWeights
 from coterie.core.steps.convex import (
-    Bound,
     CoinChance,
     OptimumBatch,
     OptimumEpochs,
@@ -43,9 +42,7 @@ from coterie.core.steps.convex import (
     OptimumStart,
     OptimumTolerance,
     Search,
-    Step,
-    best_p,
-    step_size,
+    StepSizes,
     theory,
 )
 from coterie.core.tree import displacement, pick
@@ -59,8 +56,7 @@ class Scafflix(Prepares, Calibrates, Receives):
     users = "equal"
 
     alpha: MixingWeights = 0.5
-    gamma: Step | Bound = 0.1
-    """Learning rate. "1/L" and "1/trace" are from theory for linear models, for each client separately."""
+    gamma: StepSizes = 0.1
     p: CoinChance = 0.2
     mu: Regularizer = 0.0
     batch_size: BatchSize = 0
@@ -72,11 +68,12 @@ class Scafflix(Prepares, Calibrates, Receives):
     optimum_start: OptimumStart = 1.0
 
     def init_personal(self, task: Task, client: Client) -> Tree:
-        return {**task.personal_buffers(), **control.zero(task), **control.mixing(task, self.alpha, client)}
+        own = {**control.mixing(task, self.alpha, client), **control.steps_by_name(task, self.gamma, client)}
+        return {**task.personal_buffers(), **control.zero(task), **own}
 
     def prepare(self, task: Task, personal: Tree, data: Data) -> Tree:
-        gamma = personal[".alpha"].new_tensor(step_size(self.gamma, task, data, self.mu))
-        return {**control.with_optimum(task, personal, data, self.mu, Search.of(self)), ".gamma": gamma}
+        stepped = control.with_step(task, personal, data, self.mu, self.gamma)
+        return control.with_optimum(task, stepped, data, self.mu, Search.of(self))
 
     @property
     def is_calibrated(self) -> bool:
@@ -86,7 +83,7 @@ class Scafflix(Prepares, Calibrates, Receives):
         return theory(task, data, self.mu, self.gamma)
 
     def calibrate(self, measured: Mapping[str, Mapping[str, float]]) -> Self:
-        return replace(self, p=best_p(client["step"] * client["mu"] for client in measured.values()))
+        return replace(self, p=control.optimal_p(self.gamma, measured))
 
     def plan(self, rnd: Round) -> Round:
         return rnd.announce(steps=control.steps_to_coin(cast(float, self.p), rnd))

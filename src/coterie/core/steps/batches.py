@@ -15,6 +15,14 @@ from coterie.settings import Epochs
 from coterie.streams import bits
 
 
+def without_padding(data: Data) -> bool:
+    """Return whether it is known that no example is padding.
+
+    Under vmap it is known if all clients share one mask, because the engine passes one only if nobody has padding.
+    """
+    return not torch._C._functorch.is_functorch_wrapped_tensor(data.mask) and bool(data.mask.all())
+
+
 def epoch_steps(data: Data, size: int) -> Tensor:
     """Return the number of batches of that size in one pass over the examples."""
     n = data.mask.sum()
@@ -24,9 +32,10 @@ def epoch_steps(data: Data, size: int) -> Tensor:
 def minibatch(data: Data, size: int, step: int) -> Data:
     """Return the batch of local step 0, 1, ... Each epoch is a fresh shuffle, and its last batch may be short.
 
-    A short batch is filled up with the first examples of the epoch, masked: BatchNorm sees them, the loss does not.
-    Size 0, or a size that the examples do not fill, gives all examples. The function uses tensors only, so it runs
-    under vmap, where N counts padding and n does not.
+    Size 0, or a size that the examples do not fill, gives all examples. The function runs under vmap. Clients with
+    padding do not know there how short their last batch is. It is filled up with the first examples of the epoch,
+    masked, which changes nothing unless examples affect each other. Models in which they do (BatchNorm) are never
+    computed with padding.
     """
     N = data.mask.shape[0]
     if size == 0 or size >= N:
@@ -36,10 +45,16 @@ def minibatch(data: Data, size: int, step: int) -> Data:
     n, length = data.mask.sum(), epoch_steps(data, size)
     rank = bits(data.stream, torch.div(step, length, rounding_mode="floor"), torch.arange(N, device=n.device))
     order = torch.where(data.mask, rank, torch.iinfo(torch.int64).max).argsort()
-    place = (step % length) * size + torch.arange(size, device=n.device)
-    chosen = order[place % n]
-    x = embedding(chosen, data.x.flatten(1)).reshape(size, *data.x.shape[1:])  # data.x[chosen], but fast under vmap
-    return data._replace(x=x, y=data.y[chosen], mask=place < n)
+    if without_padding(data):
+        start = step % math.ceil(N / size) * size
+        chosen = order[start : start + size]
+        mask = data.mask[: chosen.shape[-1]]
+    else:
+        place = (step % length) * size + torch.arange(size, device=n.device)
+        chosen, mask = order[place % n], place < n
+    rows = embedding(chosen, data.x.flatten(1))  # data.x[chosen], but fast under vmap
+    x = rows.reshape(len(mask), *data.x.shape[1:])
+    return data._replace(x=x, y=data.y[chosen], mask=mask)
 
 
 def num_steps(steps: int, data: Data, size: int) -> int | Tensor:

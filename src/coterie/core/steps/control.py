@@ -20,7 +20,7 @@ from torch import Tensor
 from coterie.core.counting import CountFlops
 from coterie.core.data import Data, Graph
 from coterie.core.round import Client, Round, Update
-from coterie.core.steps.convex import Search, minimum
+from coterie.core.steps.convex import Bound, Search, best_p, minimum, step_size
 from coterie.core.task import Task
 from coterie.core.tree import Tree, digest, num_bytes, pick, shift, under, within
 from coterie.errors import UserError
@@ -29,7 +29,10 @@ from coterie.streams import generator
 Mixing = Annotated[float, Field(ge=0, le=1)]
 MixingWeights = Annotated[
     Mixing | dict[str, Mixing],
-    Field(description="Share of the shared model in the client's model: one number for all clients, or one by name."),
+    Field(
+        description="Share of the shared model in the client's model: one number for all clients, or one by client "
+        'name. The name "new" stands for clients that are not named.'
+    ),
 ]
 
 
@@ -76,12 +79,43 @@ def weighted_move(task: Task, shared: Tree, update: Update, weight: Tensor) -> T
 
 
 def mixing(task: Task, alpha: float | Mapping[str, float], client: Client) -> Tree:
+    """Return α_i as an entry of the personal state."""
+    return {".alpha": task.initial[task.params[0]].new_tensor(share(alpha, client.id))}
+
+
+def share(alpha: float | Mapping[str, float], client: str) -> float:
     """Return α_i, given as one number for all clients or by client name."""
-    if not isinstance(alpha, float):
-        if client.id not in alpha:
-            raise UserError(f"method.alpha has no value for client {client.id!r}: name all clients, or give one number")
-        alpha = alpha[client.id]
-    return {".alpha": task.initial[task.params[0]].new_tensor(alpha)}
+    return own_value("alpha", alpha, client) if isinstance(alpha, Mapping) else alpha
+
+
+def steps_by_name(task: Task, gamma: float | str | Mapping[str, float], client: Client) -> Tree:
+    """Return γ_i as an entry of the personal state, if it is given by client name. Otherwise `prepare` adds it."""
+    if not isinstance(gamma, Mapping):
+        return {}
+    return {".gamma": task.initial[task.params[0]].new_tensor(own_value("gamma", gamma, client.id))}
+
+
+def with_step(task: Task, personal: Tree, data: Data, mu: float, gamma: float | Bound | Mapping[str, float]) -> Tree:
+    """Return the personal state with γ_i, unless it has been there since the start."""
+    if isinstance(gamma, Mapping):
+        return personal
+    return {**personal, ".gamma": task.initial[task.params[0]].new_tensor(step_size(gamma, task, data, mu))}
+
+
+def optimal_p(gamma: float | Bound | Mapping[str, float], measured: Mapping[str, Mapping[str, float]]) -> float:
+    """Return the best probability of communication, from the strong convexity and the step size of each client."""
+    steps = {name: own_value("gamma", gamma, name) for name in measured} if isinstance(gamma, Mapping) else {}
+    return best_p(client["mu"] * (steps[name] if steps else client["step"]) for name, client in measured.items())
+
+
+def own_value(field: str, by_name: Mapping[str, float], client: str) -> float:
+    """Return a client's value of a field that is given by client name."""
+    if client not in by_name and "new" not in by_name:
+        raise UserError(
+            f"method.{field} has no value for client {client!r}: name all clients, add one value for all others under "
+            f'the name "new", or give one number'
+        )
+    return by_name[client if client in by_name else "new"]
 
 
 def with_optimum(task: Task, personal: Tree, data: Data, mu: float, how: Search) -> Tree:

@@ -5,7 +5,7 @@ be computed for any model.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -70,6 +70,15 @@ def _answered(task: Task, data: Data) -> tuple[Tensor, Tensor]:
     return features.flatten(0, -2)[counted], data.y.flatten()[counted]
 
 
+StepSizes = Annotated[
+    Step | Bound | dict[str, Step],
+    Field(
+        description='Learning rate: one number for all clients, one by client name, or "1/L" or "1/trace", which are '
+        "from theory for linear models, for each client separately."
+    ),
+]
+
+
 def step_size(gamma: float | Bound, task: Task, data: Data, mu: float) -> float:
     """Return `gamma` itself if it is a number; otherwise the step size from theory, which needs a linear model."""
     return curvature(task, data, mu).step(gamma) if isinstance(gamma, str) else gamma
@@ -84,16 +93,22 @@ def best_p(products: Iterable[float]) -> float:
     return min(1.0, math.sqrt(least))
 
 
-def theory(task: Task, data: Data, mu: float, gamma: float | Bound) -> dict[str, float]:
-    """Return the numbers by which a client helps to calibrate a method: its step size and its strong convexity."""
+def theory(task: Task, data: Data, mu: float, gamma: float | Bound | Mapping[str, float]) -> dict[str, float]:
+    """Return the numbers by which a client helps to calibrate a method: its strong convexity and its step size.
+
+    Step sizes that are given by client name are known already, and are left out.
+    """
     own = curvature(task, data, mu)
-    return {"step": own.step(gamma), "mu": own.mu}
+    return {"mu": own.mu, **({} if isinstance(gamma, Mapping) else {"step": own.step(gamma)})}
 
 
-def mean_step(measured: Mapping[str, Mapping[str, float]]) -> float:
-    """Return 1 / (mean of the L_i), the step size for the mean of the clients' objectives."""
+def mean_step(measured: Mapping[str, Mapping[str, float]], weights: Sequence[float] | None = None) -> float:
+    """Return 1 / (mean of the L_i), the step size for the mean of the clients' objectives.
+
+    `weights` multiply the L_i: α_i² if the objectives are f_i(α_i x + ...).
+    """
     inverse = [1 / client["step"] for client in measured.values()]
-    return len(inverse) / sum(inverse)
+    return len(inverse) / sum(w * each for w, each in zip(weights or [1.0] * len(inverse), inverse, strict=True))
 
 
 OptimumSolver = Annotated[
@@ -146,11 +161,13 @@ def minimum(task: Task, initial: Tree, data: Data, mu: float, how: Search) -> tu
     if how.solver == "newton":
         return _newton(task, params, data, mu, how.tolerance, how.epochs)
     whole = how.batch == 0 or how.batch >= N
-    steps = how.epochs * (1 if whole else math.ceil(N / how.batch))
+    epoch = 1 if whole else math.ceil(N / how.batch)
+    steps = how.epochs * epoch
     rate = step_size(how.rate, task, data, mu) if steps else 0.0
-    gradient = alike(_gradient(task, data, mu, 0 if whole else how.batch))
+    gradient = _gradient(task, data, mu, 0 if whole else how.batch)
+    each, last = alike(gradient), alike(gradient)  # the last batch of an epoch may be short
     for step in range(steps):
-        g, buffers = gradient(params, step)
+        g, buffers = (each if (step + 1) % epoch else last)(params, step)
         if whole and not _norm(g) > how.tolerance:  # nor is NaN
             return params, step
         params = {**params, **descend(pick(params, over), g, rate), **buffers}
