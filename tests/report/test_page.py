@@ -112,6 +112,7 @@ def test_parts_of_the_clients_are_on_the_card_and_in_the_table() -> None:
     assert parsed.row("\u2003\u2003never visited")["mean"] == "19.70"
     assert "26 of 80 clients were never visited." in parsed.text
     assert "A client chooses among its own classes." in parsed.text
+    assert "engine loop · chooses among its own classes" in parsed.text
 
 
 def test_names_of_classes_with_blanks_stay_apart() -> None:

@@ -1,6 +1,7 @@
 """The progress bars of a run."""
 
 import io
+import logging
 from dataclasses import replace
 
 import pytest
@@ -72,8 +73,9 @@ def test_an_evaluation_has_a_bar_with_its_clients():
 
 
 @pytest.mark.parametrize("progress", [None, True, False])
-def test_train_prints_a_line_for_each_evaluation_if_asked(progress, capsys):
+def test_train_prints_a_line_for_each_evaluation_if_asked(progress, capsys, caplog):
     """Not by default, because stderr is no terminal here."""
+    caplog.set_level(logging.WARNING, logger="coterie")  # otherwise the log has the lines
     coterie.train(ref.federation(), method=FedAvg(tau=1), rounds=4, eval_every=2, progress=progress)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("round ") and " as is" in line]
     assert [line.partition(":")[0] for line in lines] == (["round 2", "round 4"] if progress else [])

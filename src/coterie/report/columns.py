@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from coterie.measure.protocols import PROTOCOLS, Figures, New, Protocol, Statistics
-from coterie.measure.summary import Summary
+from coterie.measure.summary import OWN, Summary
 from coterie.report.units import known
 
 PARTS = {
@@ -88,4 +88,9 @@ def title(summary: Summary) -> str:
     if not summary.choices:
         return score
     restricted = "; restricted: among its own classes only" if restricted_differs(summary) else ""
-    return f"{score} A client chooses among {summary.choices.replace('own', 'its own')}{restricted}."
+    return f"{score} A client chooses among {own(summary.choices)}{restricted}."
+
+
+def own(choices: str) -> str:
+    """Return what a client chooses among, as the end of a sentence about it."""
+    return f"its {choices}" if choices == OWN else choices

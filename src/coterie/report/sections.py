@@ -8,7 +8,7 @@ from typing import Any
 from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, Protocol
 from coterie.measure.record import Record
 from coterie.measure.summary import Summary
-from coterie.report.columns import row_explanations, shown_lines, shown_statistics, title
+from coterie.report.columns import own, row_explanations, shown_lines, shown_statistics, title
 from coterie.report.document import note, parted, table
 from coterie.report.looks import LOOKS
 from coterie.report.units import count, duration, known, percent, scaled
@@ -29,6 +29,8 @@ def subtitle(recipe: dict[str, Any], summary: Summary, clients: list[dict[str, A
         f"seed {summary.seed}",
         f"engine {escape(summary.engine)}",
     ]
+    if summary.choices:
+        parts.append(f"chooses among {escape(own(summary.choices))}")
     return parted(parts)
 
 
@@ -94,7 +96,7 @@ def statistics_note(summary: Summary) -> str:
     }
     headings = {"n": "n", **shown_statistics(summary)}
     told = "; ".join(f"{headings[name]}: {meaning}" for name, meaning in meanings.items() if name in headings)
-    return f"{escape(title(summary))} {told[0].upper()}{told[1:]}."
+    return f"{escape(title(summary))} Columns: {told}."
 
 
 def explanations(summary: Summary) -> str:

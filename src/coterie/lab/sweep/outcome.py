@@ -11,6 +11,7 @@ from coterie.lab.sweep.space import PROTOCOLS, shown
 from coterie.lab.sweep.trial import Trial, complete
 from coterie.measure.protocols import Figures
 from coterie.measure.summary import Summary
+from coterie.report.columns import own
 from coterie.report.tables import Table
 from coterie.report.units import percent, percent_with_error
 
@@ -115,9 +116,7 @@ def remarks(found: Outcome) -> list[str]:
     """Return what readers of the scores must know about the best trial."""
     if found.summary is None:
         return []
-    choices = (
-        f"A client chooses among {found.summary.choices.replace('own', 'its own')}." if found.summary.choices else ""
-    )
+    choices = f"A client chooses among {own(found.summary.choices)}." if found.summary.choices else ""
     if "model.labels" in found.keys:
         choices += (
             " Trials with other model.labels choose among other classes, so do not compare their scores directly."
