@@ -104,7 +104,7 @@ def test_a_broken_plug_in_is_a_row_of_the_listing(monkeypatch, capsys):
 
 @pytest.mark.parametrize("command", ["methods", "datasets", "models"])
 def test_listings_cut_nothing_off_in_a_narrow_terminal(monkeypatch, capsys, command):
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("COLUMNS", "40")
     assert coterie(monkeypatch, command) == 0
     assert "…" not in capsys.readouterr().out
 
