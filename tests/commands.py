@@ -1,7 +1,6 @@
 """The command as a user types it, in this process."""
 
 import logging
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +12,13 @@ from coterie import cli
 
 @contextmanager
 def in_folder(path, monkeypatch) -> Iterator[None]:
-    """On a wide terminal; afterwards signals and logging are as they were."""
+    """On a wide terminal; afterwards logging is as it was."""
     monkeypatch.chdir(path)
     monkeypatch.setenv("COLUMNS", "200")
-    handler, level = signal.getsignal(signal.SIGINT), logging.getLogger("coterie").level
+    level = logging.getLogger("coterie").level
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
         logging.getLogger("coterie").handlers.clear()
         logging.getLogger("coterie").setLevel(level)
 

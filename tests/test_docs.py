@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from commands import coterie, in_folder
-from coterie import cli
+from coterie.cli.app import app
 from coterie.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
@@ -152,9 +152,9 @@ def test_a_page_has_the_command_that_rebuilds_a_table_and_shows_its_rows(name, t
 
 
 def test_commands_in_the_readme_exist():
-    commands = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
-    commands |= {group.name for group in cli.app.registered_groups}
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    commands |= {group.name for group in app.registered_groups}
     text = (ROOT / "README.md").read_text()
-    listings = {"methods", "datasets", "partitions", "models", "recipes"}
+    listings = {"methods", "datasets", "partitions", "models", "settings", "recipes"}
     assert {"run", "bench", "data", "reproduce", "sweep"} | listings == commands
     assert set(re.findall(r"coterie ([a-z]+)", text)) <= commands

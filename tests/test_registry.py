@@ -5,6 +5,7 @@ import pytest
 import coterie
 import reference as ref
 from coterie import recipe, registry
+from coterie.errors import UserError
 from coterie.methods import FedAvg
 
 METHOD = """
@@ -41,6 +42,11 @@ def test_a_method_of_a_third_party_is_read_back_by_its_name(third_party, tmp_pat
     again = recipe.read(tmp_path / "run" / "recipe.toml").method
     assert type(again) is registry.load("method", "mine")
     assert registry.name_of("method", again) == "mine"
+
+
+def test_a_class_that_cannot_be_imported_is_an_error_with_its_reason(third_party):
+    with pytest.raises(UserError, match=r"'broken' of an installed plug-in .*: ModuleNotFoundError: .*uninstall"):
+        registry.load("method", "broken")
 
 
 def test_what_nobody_registered_has_the_name_of_its_class(third_party):

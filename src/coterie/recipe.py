@@ -215,11 +215,7 @@ def changed(tree: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
     return after
 
 
-def available() -> dict[str, Path]:
-    """Return the recipes that come with Coterie, by name."""
-    installed, checkout = Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes"
-    folder = installed if installed.is_dir() else checkout
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.toml"))}
+available = registry.recipes
 
 
 def load(source: str | Path) -> dict[str, Any]:

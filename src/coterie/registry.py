@@ -8,6 +8,7 @@ import importlib
 import sys
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 from coterie.errors import UserError
@@ -134,7 +135,22 @@ def load(kind: str, name: str) -> Any:
             f"unknown {_SINGULAR[kind]} {name!r}{nearest(name, targets)}; available: {', '.join(names(kind))}"
         )
     module, _, attribute = targets[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        if name in BUILT_IN[kind]:
+            raise
+        raise UserError(
+            f"the {_SINGULAR[kind]} {name!r} of an installed plug-in ({targets[name]}) cannot be loaded: "
+            f"{type(error).__name__}: {error}; fix or uninstall the plug-in"
+        ) from error
+
+
+def recipes() -> dict[str, Path]:
+    """Return the recipes that come with Coterie, by name."""
+    installed, checkout = Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes"
+    folder = installed if installed.is_dir() else checkout
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.toml"))}
 
 
 def name_of(kind: str, component: object) -> str:
@@ -145,8 +161,9 @@ def name_of(kind: str, component: object) -> str:
 
 def nearest(word: str, choices: Any) -> str:
     """Return a suggestion in brackets if one of the choices is close to the word, otherwise an empty string."""
-    close = difflib.get_close_matches(word, list(choices), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    names = {str(choice).lower(): str(choice) for choice in choices}
+    close = difflib.get_close_matches(word.lower(), names, n=1)
+    return f" (did you mean {names[close[0]]!r}?)" if close else ""
 
 
 _SINGULAR = {

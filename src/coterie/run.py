@@ -1,5 +1,6 @@
 """A run: its figures, and the models of all clients. It can be loaded from its folder without the data."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,12 +15,23 @@ from coterie import registry, streams
 from coterie.clients.announcement import Announcement
 from coterie.clients.simulated import Simulated
 from coterie.clients.work import Work
+from coterie.clients.workload import Workload
 from coterie.core.method import Data, Method, Prepares, Tree
 from coterie.data.federation import Federation
 from coterie.errors import UserError
-from coterie.measure.evaluate import Evaluation, Scores, measured
+from coterie.measure.evaluate import Evaluation, OnSplit, Scores, among, measured
 from coterie.measure.record import Record
-from coterie.measure.summary import Summary, protocol, totals, which, with_last10
+from coterie.measure.summary import (
+    ALL,
+    OUTPUTS,
+    OWN,
+    Summary,
+    last_evaluations,
+    protocol,
+    totals,
+    which,
+    with_last10,
+)
 from coterie.models.model import Model
 from coterie.report.words import people, things
 from coterie.server.rounds import Rounds
@@ -81,13 +93,15 @@ class Run:
         size = f"{things(len(self.history), 'round')}, {people(len(self.ids) - new, new)}"
         if self._summary is None:
             return f"<Run of {registry.name_of('method', self._work.method)}: {size}, not finished>"
+        summary = self._summary
         figures = {
-            "as is": self._summary.existing.as_is.mean,
-            "adapted": self._summary.existing.adapted.mean,
-            "for new users after adaptation": self._summary.new.after.mean,
+            "as is": summary.existing.as_is.mean,
+            "adapted": summary.existing.adapted.mean,
+            "for new users after adaptation": summary.new.after.mean,
         }
         told = ", ".join(f"{mean:.2%} {what}" for what, mean in figures.items() if mean is not None)
-        return f"<Run of {self._summary.method}: {size}, {self._summary.score} {told or 'not measured'}>"
+        remarks = "".join(f"; {remark}" for remark in summary.remarks())
+        return f"<Run of {summary.method}: {size}, {summary.score} {told or 'not measured'}{remarks}>"
 
     @property
     def summary(self) -> Summary:
@@ -246,12 +260,41 @@ def load(folder: str | Path, model: nn.Module | Model | None = None, method: Met
     )
 
 
+def _choices(load: Workload) -> str:
+    """Return what a client's model chooses among."""
+    if load.federation.objective.score != "accuracy":
+        return ""
+    if load.work.labels == "global":
+        return ALL
+    numbers = load.federation.classes.lengths()
+    return OUTPUTS if load.work.shares_head and numbers.min() < numbers.max() else OWN
+
+
+def _visits(history: Sequence[Record]) -> Counter[str]:
+    """Count the rounds in which each client took part and its reply was used."""
+    return Counter(client for record in history for client in record.cohort if client not in record.refused)
+
+
+def _parts(clients: Simulated, history: Sequence[Record], test: OnSplit) -> dict[str, Any]:
+    """Return figures over those parts of the clients that a mean over all of them would hide."""
+    visits, federation, parts = _visits(history), clients.load.federation, dict[str, Any]()
+    visited = {i for i in test.as_is.clients if visits[clients.ids[i]]}
+    if history and (never := set(test.as_is.clients) - visited):
+        parts["never_visited"] = among(clients, test, never).existing
+        parts["visited"] = among(clients, test, visited).existing if visited else None
+    evaluated = [*test.as_is.clients, *test.before.clients]
+    if single := [i for i in evaluated if len(federation.classes.row(i)) == 1]:
+        parts["one_class"] = tuple(clients.ids[i] for i in single)
+        parts["several_classes"] = among(clients, test, set(evaluated) - set(single))
+    return parts
+
+
 def _summary(announcement: Announcement, clients: Simulated, rounds: Rounds, evaluation: Evaluation) -> Summary:
     final = rounds.history[-1].eval if rounds.history else None
     final = final or measured(clients, evaluation, Scores.of({}))
     figures = with_last10(final, rounds.history)
     present = rounds.population.present(max(1, len(rounds.history)))
-    score = announcement.objective.score
+    score, choices = announcement.objective.score, _choices(clients.load)
     noted = [record.notes["emphasis"] for record in rounds.history if "emphasis" in record.notes]
     return Summary(
         method=registry.name_of("method", announcement.method),
@@ -261,15 +304,19 @@ def _summary(announcement: Announcement, clients: Simulated, rounds: Rounds, eva
         score=score,
         protocol=protocol(
             score,
-            announcement.labels,
+            choices,
             rounds.adapt_steps,
             len(rounds.history),
             which(len(evaluation.test.as_is.clients), len(present)),
             which(len(evaluation.test.before.clients), len(rounds.new)),
             prepares=isinstance(announcement.method, Prepares),
         ),
+        choices=choices,
+        void_rounds=sum(not record.cohort for record in rounds.history),
+        evaluations=len(last_evaluations(rounds.history)),
         existing=figures.existing,
         new=figures.new,
+        **_parts(clients, rounds.history, evaluation.test),
         validation=final.validation,
         emphasis=float(noted[0]) if noted else None,
         train_loss=final.train_loss,
@@ -278,7 +325,7 @@ def _summary(announcement: Announcement, clients: Simulated, rounds: Rounds, eva
 
 
 def _rows(federation: Federation, history: Sequence[Record], evaluation: Evaluation) -> list[dict[str, Any]]:
-    visits = Counter(client for record in history for client in record.cohort)
+    visits = _visits(history)
     test = evaluation.test
     rows = []
     for role, plain, adapted in (("existing", test.as_is, test.adapted), ("new", test.before, test.after)):
@@ -288,7 +335,9 @@ def _rows(federation: Federation, history: Sequence[Record], evaluation: Evaluat
                 {
                     "client": federation.ids[i],
                     "role": role,
-                    "classes": " ".join(str(federation.labels[label]) for label in federation.classes.row(i)),
+                    "classes": json.dumps(
+                        [str(federation.labels[k]) for k in federation.classes.row(i)], ensure_ascii=False
+                    ),
                     "train_examples": int(federation.sizes("train")[i]),
                     "test_examples": int(federation.sizes("test")[i]),
                     "visits": visits[federation.ids[i]],

@@ -33,6 +33,7 @@ from coterie.server.rounds import Rounds
 from coterie.settings import length
 from coterie.storage.artifact import Artifact, Members, read_artifact, write_artifact
 from coterie.storage.folder import RunFolder
+from coterie.track.bars import on_stderr
 
 logger = logging.getLogger("coterie")
 
@@ -77,6 +78,7 @@ def train(
     population: Mapping[str, Any] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     on_round: Callable[[Record], object] | None = None,
+    progress: bool | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     **keys: Unpack[Keys],
@@ -92,6 +94,8 @@ def train(
         settings: further keys of a recipe by section, such as {"engine": {"workers": 2}}. They also apply to a model
             and a method of your own, and override the other arguments.
         on_round: function that is called after each round with its record, as in `Run.history`.
+        progress: whether to show a progress bar and a line for each evaluation on stderr. By default, they are shown
+            if stderr is a terminal.
         out: folder to write the run to.
         resume: continue the run in the folder `out`.
         keys: keys of a recipe: rounds, clients_per_round, participation, probability, clients_range, seed, eval_every,
@@ -127,7 +131,15 @@ def train(
     if isinstance(method, Method):
         own["method"] = _with(method, "method", tables.pop("method", {}))
     recipe = replace(Recipe.parse(changed(tree, tables)), **own)
-    return Training(recipe, federation, None if out is None else Path(out), resume=resume).play(on_round)
+    training = Training(recipe, federation, None if out is None else Path(out), resume=resume)
+    with on_stderr(training.clients, training.rounds, progress) as shown:
+
+        def after(record: Record) -> None:
+            shown.advance(record)
+            if on_round:
+                on_round(record)
+
+        return training.play(after)
 
 
 class Prepared(NamedTuple):

@@ -26,7 +26,7 @@ def run(monkeypatch, *arguments, small=SMALL):
 
 
 def without_seconds(summary):
-    return {**summary, "cost": {**summary["cost"], "seconds": None}}
+    return {**summary, "cost": {**summary["cost"], "seconds": None, "eval_seconds": None}}
 
 
 def test_a_run_leaves_a_folder_a_table_and_a_page(monkeypatch, tmp_path, capsys):
@@ -74,7 +74,8 @@ def test_json_is_the_summary_and_nothing_else(monkeypatch, tmp_path, capsys):
     summary = json.loads(printed.out)
     assert summary == json.loads((tmp_path / "here" / "summary.json").read_text())
     assert set(summary) == {
-        "method", "engine", "seed", "rounds", "score", "protocol", "existing", "new", "train_loss", "cost"
+        "method", "engine", "seed", "rounds", "score", "protocol", "existing", "new", "train_loss", "cost",
+        "choices", "void_rounds", "evaluations", "visited", "never_visited",
     }  # fmt: skip
     assert set(summary["existing"]) == {"as_is", "adapted", "participants"}
     assert set(summary["new"]) == {"before", "after"}

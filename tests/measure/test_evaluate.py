@@ -23,10 +23,16 @@ def test_statistics_by_hand():
         mean=pytest.approx(0.475),
         weighted_mean=pytest.approx((accuracy[:19].sum() + 21 * 0.95) / 40),
         std=pytest.approx(np.sqrt((20**2 - 1) / 12) / 20),
-        stderr=pytest.approx(np.sqrt((20**2 - 1) / 12) / 20 / np.sqrt(20)),
+        stderr=pytest.approx(np.sqrt((20**2 - 1) / 12) / 20 / np.sqrt(19)),
         bottom_decile=pytest.approx(0.1),  # sorted[20 // 10]
         restricted_mean=pytest.approx(1.475),
+        clients=20,
     )
+
+
+def test_one_client_has_no_standard_error():
+    figures = statistics(Scores([3], np.array([0.5]), np.array([0.5])), np.array([8.0]))
+    assert (figures.mean, figures.std, figures.stderr, figures.clients) == (0.5, 0.0, None, 1)
 
 
 def test_clients_without_a_test_split_are_left_out():

@@ -8,9 +8,9 @@ import pytest
 from coterie.measure.cost import Cost
 from coterie.measure.protocols import OF_ALL_CLIENTS, PARTICIPANTS, PROTOCOLS, Existing, Figures, New, Statistics
 from coterie.measure.record import Evaluated, PopulationSize, Record
-from coterie.measure.summary import Summary
+from coterie.measure.summary import OWN, Summary
 
-ONE = Statistics(0.5, 0.6, 0.1, 0.05, 0.4, 0.7)
+ONE = Statistics(0.5, 0.6, 0.1, 0.05, 0.4, 0.7, clients=9)
 FIGURES = {
     "mean": 0.5,
     "weighted_mean": 0.6,
@@ -18,10 +18,12 @@ FIGURES = {
     "stderr": 0.05,
     "bottom_decile": 0.4,
     "restricted_mean": 0.7,
+    "clients": 9,
 }
 NOBODY = dict.fromkeys(FIGURES)
-SPENT = {"bytes_down": 1, "bytes_up": 2, "flops": 3, "body_forwards": 4, "body_backwards": 5, "seconds": 6.5}
-COST = Cost(1, 2, 3, 4, 5, 6.5)
+SPENT = {"bytes_down": 1, "bytes_up": 2, "flops": 3, "body_forwards": 4, "body_backwards": 5}
+SPENT |= {"seconds": 6.5, "eval_seconds": 7.5}
+COST = Cost(1, 2, 3, 4, 5, 6.5, 7.5)
 TEST = {
     "existing": {"as_is": FIGURES, "adapted": FIGURES, "participants": NOBODY},
     "new": {"before": NOBODY, "after": FIGURES},
@@ -83,15 +85,35 @@ def summary(**changes):
 
 def test_a_summary_as_in_summary_json():
     groups = {
-        group: {name: {**own, "last10_mean": None} for name, own in protocols.items()}
+        group: {name: {**own, "last10_mean": None, "clients": own["clients"]} for name, own in protocols.items()}
         for group, protocols in TEST.items()
     }
     facts = {"method": "fedavg", "engine": "loop", "seed": 1, "rounds": 2, "score": "accuracy", "protocol": "A."}
+    facts |= {"choices": "", "void_rounds": 0}
     plain = {**facts, **groups, "train_loss": None, "cost": SPENT}
-    assert written(summary()) == json.dumps(plain)
-    whole = {**facts, **groups, "validation": KEPT, "emphasis": 0.5, "train_loss": None, "cost": SPENT}
-    full = summary(validation=Figures(Existing(ONE), New()), emphasis=0.5)
-    assert written(full) == json.dumps(whole)
+    assert json.loads(written(summary())) == plain
+    parts = {
+        "visited": KEPT["existing"],
+        "never_visited": KEPT["existing"],
+        "one_class": ["a"],
+        "several_classes": KEPT,
+    }
+    ending = {"validation": KEPT, "emphasis": 0.5, "train_loss": None, "cost": SPENT}
+    whole = {**facts, "choices": OWN, "void_rounds": 1, "evaluations": 4, **groups, **parts, **ending}
+    some = Existing(ONE)
+    full = summary(
+        choices=OWN,
+        void_rounds=1,
+        evaluations=4,
+        visited=some,
+        never_visited=some,
+        one_class=("a",),
+        several_classes=Figures(some, New()),
+        validation=Figures(some, New()),
+        emphasis=0.5,
+    )
+    assert json.loads(written(full)) == whole
+    assert Summary.from_json(json.loads(written(full))) == full
     for each in (summary(), full):
         assert Summary.from_json(json.loads(written(each))).to_json() == each.to_json()
 
@@ -107,8 +129,8 @@ def test_folders_of_other_versions_are_read():
     read = Summary.from_json(tree)
     assert read.score == "accuracy"
     assert read.existing == Existing()
-    assert read.new == New(after=Statistics(0.5, 0.6, 0.1, 0.05, 0.4))
-    assert read.cost == Cost(1, 2, 0, 4, 5, 6.5)
+    assert read.new == New(after=Statistics(0.5, 0.6, 0.1, 0.05, 0.4, clients=9))
+    assert read.cost == Cost(1, 2, 0, 4, 5, 6.5, 7.5)
     assert Record.from_json({"round": 3, "remarks": ["slow"], "eval": {"later": 1}}) == Record(
         3, (), None, Cost(), Evaluated(Existing(), New())
     )

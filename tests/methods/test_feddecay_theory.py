@@ -148,12 +148,16 @@ def test_where_nothing_is_known():
 
 
 def test_it_is_printed_where_it_is_known():
-    facts = {"method": "fedavg", "engine": "loop", "seed": 0, "rounds": 0, "protocol": "So and so."}
-    said = "by Table 1 of FedDecay: 0.0375."
-    for known, expected in (({"emphasis": 0.03751}, True), ({"emphasis": None}, False), ({}, False)):
-        summary = Summary.from_json({**facts, **known})
-        assert (said in str(closing_table(summary).caption)) is expected
-        assert protocol_sentence(summary).endswith(said if expected else "So and so.")
+    facts = {"engine": "loop", "seed": 0, "rounds": 0, "protocol": "So and so."}
+    for method, known, expected in (
+        ("feddecay", 0.03751, True),
+        ("fomaml", 0.03751, True),
+        ("fedavg", 0.03751, False),  # which is not about it
+        ("feddecay", None, False),
+    ):
+        summary = Summary.from_json({**facts, "method": method, "emphasis": known})
+        assert ("Emphasis 0.0375 (" in str(closing_table(summary).caption)) is expected
+        assert ("Emphasis 0.0375 (" in protocol_sentence(summary)) is expected
 
 
 # -- Theorem 1

@@ -20,7 +20,7 @@ def new(shift: float = 0.0) -> New:
     return New(statistics(0.5 - shift), statistics(0.8 - shift))
 
 
-COST = Cost(4_000_000, 2_000_000, 8_000_000_000, 40, 4, 4.0)
+COST = Cost(4_000_000, 2_000_000, 8_000_000_000, 40, 4, 4.0, 6.0)
 RECIPE = {"data": {"name": "digits"}, "method": {"name": "pflego", "tau": 20}, "run": {"rounds": 2}}
 HISTORY = [
     Record(1, ("a", "b"), 0.9, Cost(), Evaluated(existing(0.2), new(0.2), 0.8)),

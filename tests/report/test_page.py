@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 import pytest
-from page_inputs import CLIENTS, HISTORY, RECIPE, statistics, summary
+from page_inputs import CLIENTS, HISTORY, RECIPE, client, statistics, summary
 from parsed_page import Parsed
 
-from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, PARTICIPANTS, New
+from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, PARTICIPANTS, Existing, New, Statistics
+from coterie.measure.summary import OWN
 from coterie.report.looks import LOOKS
 from coterie.report.page import page
 from coterie.report.strip import side_by_side
@@ -20,6 +21,7 @@ def usual() -> Parsed:
 
 def test_statistics_are_in_the_rows_of_their_protocols(usual: Parsed) -> None:
     assert usual.row("new, after") == {
+        "n": "–",  # noqa: RUF001
         "mean": "80.00",
         "weighted": "80.10",
         "std": "5.00",
@@ -46,7 +48,8 @@ def test_cost_in_all_per_round_and_per_visit(usual: Parsed) -> None:
     assert list(usual.row("download").values()) == ["4 MB", "2 MB", "1 MB"]
     assert list(usual.row("computation").values()) == ["8 GFLOP", "4 GFLOP", "2 GFLOP"]
     assert list(usual.row("body forwards").values()) == ["40", "20", "10"]
-    assert list(usual.row("time").values()) == ["4 s", "2 s", "1 s"]
+    assert list(usual.row("training time").values()) == ["4 s", "2 s", "1 s"]
+    assert list(usual.row("evaluation time").values()) == ["6 s", "3 s", "1.5 s"]
 
 
 def test_says_what_was_run(usual: Parsed) -> None:
@@ -94,6 +97,29 @@ def test_nothing_is_loaded_from_elsewhere(usual: Parsed) -> None:
     assert len(policies) == 1
     assert str(policies[0]).startswith("default-src 'none';")
     assert "http" not in str(policies[0])
+
+
+def test_parts_of_the_clients_are_on_the_card_and_in_the_table() -> None:
+    def of(mean: float, clients: int) -> Statistics:
+        return replace(statistics(mean), clients=clients)
+
+    parts = {"visited": Existing(of(0.834, 54), of(0.94, 54)), "never_visited": Existing(of(0.197, 26), of(0.91, 26))}
+    everyone, one = Existing(of(0.627, 80), of(0.93, 80)), New(replace(of(0.5, 1), stderr=None), of(0.8, 1))
+    parsed = Parsed(page("r", RECIPE, summary(existing=everyone, new=one, choices=OWN, **parts), HISTORY, CLIENTS))
+    card = " ".join(parsed.cards[0].split())
+    assert card.endswith("visited (54) 83.4 %never visited (26) 19.7 %")
+    assert "50.0 one client" in parsed.cards[2]
+    assert parsed.row("\u2003\u2003never visited")["mean"] == "19.70"
+    assert "26 of 80 clients were never visited." in parsed.text
+    assert "A client chooses among its own classes." in parsed.text
+    assert "engine loop · chooses among its own classes" in parsed.text
+
+
+def test_names_of_classes_with_blanks_stay_apart() -> None:
+    for written, shown in (('["Ankle boot", "Bag"]', "classes Ankle boot, Bag"), ("1 3", "classes 1 3")):
+        rows = [{**client("a"), "classes": written}]
+        parsed = Parsed(page("r", RECIPE, summary(), HISTORY, rows))
+        assert shown in parsed.trace("clients", AS_IS.title)["customdata"][0]
 
 
 def test_restricted_column_only_when_it_differs(usual: Parsed) -> None:

@@ -1,10 +1,13 @@
 """The progress bars of a run."""
 
 import io
+import logging
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
+import coterie
 import reference as ref
 from coterie.measure.cost import Cost
 from coterie.measure.protocols import Existing, New, Statistics
@@ -45,3 +48,34 @@ def test_there_is_a_second_bar_only_while_clients_prepare():
     assert "round 3/7" in after
     assert "loss 0.2500  accuracy 50.0 %" in after
     assert "client" not in bars(FedAvg(), [0])
+
+
+def test_an_evaluation_has_a_bar_with_its_clients():
+    screen = Console(file=io.StringIO(), width=200, color_system=None)
+    prepared = prepare(replace(Recipe.parse({"run": {"rounds": 7}}), method=FedAvg()), ref.federation(new=1))
+    progress = RunProgress(screen, prepared.clients, prepared.rounds, quiet=False)
+    seen = []
+
+    def scored(clients):
+        progress._scored(clients)
+        with screen.capture() as shown:
+            screen.print(progress._bar.get_renderable())
+        seen.append(shown.get())
+
+    prepared.clients.on_scored = scored
+    prepared.rounds.evaluate()
+    assert "evaluating 4/4" in seen[-1]
+    assert any("evaluating 3/4" in each for each in seen)  # the new user comes last
+    progress.advance(Record(1, ("a",), 0.25, Cost(), Evaluated(Existing(), New())))
+    with screen.capture() as shown:
+        screen.print(progress._bar.get_renderable())
+    assert "evaluating" not in shown.get()
+
+
+@pytest.mark.parametrize("progress", [None, True, False])
+def test_train_prints_a_line_for_each_evaluation_if_asked(progress, capsys, caplog):
+    """Not by default, because stderr is no terminal here."""
+    caplog.set_level(logging.WARNING, logger="coterie")  # otherwise the log has the lines
+    coterie.train(ref.federation(), method=FedAvg(tau=1), rounds=4, eval_every=2, progress=progress)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("round ") and " as is" in line]
+    assert [line.partition(":")[0] for line in lines] == (["round 2", "round 4"] if progress else [])

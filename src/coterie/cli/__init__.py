@@ -1,5 +1,27 @@
 """The command line: `coterie run`, `coterie sweep` and the other commands."""
 
-from coterie.cli.app import app, main
+import signal
+import sys
+from typing import Any
 
-__all__ = ["app", "main"]
+
+def main() -> None:
+    """Run the command line. A signal that arrives before there is anything to save ends the program quietly."""
+    received: list[int] = []
+
+    def leave(number: int, _: Any) -> None:
+        received.append(number)
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        from coterie.cli.app import run_app  # imports take a while
+
+        run_app()
+    except BaseException:
+        if received:  # an import that is interrupted may fail with any exception
+            sys.exit(128 + received[0])
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

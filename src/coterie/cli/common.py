@@ -2,10 +2,12 @@
 
 import logging
 import signal
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 screen = Console(stderr=True)
 logger = logging.getLogger("coterie")
@@ -22,7 +24,10 @@ Changes = Annotated[
 
 
 def on_interrupt() -> list[int]:
-    """Catch Ctrl-C. The first one is added to the list that is returned; the second one stops the program at once."""
+    """Catch Ctrl-C and SIGTERM. The first signal is added to the list that is returned.
+
+    The second Ctrl-C stops the program at once.
+    """
     received: list[int] = []
 
     def remember(number: int, _: Any) -> None:
@@ -30,5 +35,16 @@ def on_interrupt() -> list[int]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         screen.print("\nStopping after this round. Press Ctrl-C again to stop at once.", highlight=False)
 
-    signal.signal(signal.SIGINT, remember)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, remember)
     return received
+
+
+def exit_code(received: Sequence[int]) -> int:
+    """Return the exit code of a program that was stopped by the first of these signals: 130 for Ctrl-C."""
+    return 128 + (received[0] if received else signal.SIGINT)
+
+
+def complain(word: str, text: str) -> None:
+    """Print what went wrong, after a word in red."""
+    screen.print(f"[bold red]{word}:[/] {escape(text)}", highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The commands that list what is available: `coterie methods`, `datasets`, `partitions`, `models` and `recipes`."""
+"""The commands that list what is available: `coterie methods`, `datasets`, `partitions`, `models`, `settings`, ..."""
 
 import dataclasses
 import json
@@ -9,6 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coterie.errors import UserError
+
+COMMANDS = {"method": "methods", "data": "datasets", "partition": "partitions", "model": "models"}
+"""The command that lists the names of a section."""
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="Explain every setting of this one. Without a name, list all.")
 ]
@@ -34,12 +38,38 @@ def list_models(name: NameArgument = "") -> None:
     _listing("model", name)
 
 
+def list_settings(
+    section: Annotated[
+        str, typer.Argument(metavar="SECTION", help="Only this section, such as run. Without one, list all.")
+    ] = "",
+) -> None:
+    """List the settings of a recipe, by section. Change one with --set SECTION.KEY=VALUE."""
+    from coterie import registry
+    from coterie.recipe import NAMED, PLAIN, USUAL
+
+    known = [*PLAIN, *NAMED]
+    if section and section not in known:
+        close = registry.nearest(section, known)
+        raise UserError(f"unknown section [{section}]{close}; available: {', '.join(known)}")
+    for name in [section] if section else known:
+        Console().print(f"\\[{name}]", style="bold", highlight=False)
+        if name in PLAIN:
+            _explain(PLAIN[name])
+        elif name in COMMANDS:
+            usual = f" (default: {USUAL[name]})" if name in USUAL else ""
+            text = f"name is one of: {', '.join(registry.names(name))}{usual}."
+            more = f"`coterie {COMMANDS[name]} NAME` explains the other settings."
+            Console().print(f"{text} {more}", highlight=False, markup=False)
+        else:
+            _listing(name, "")
+
+
 def list_recipes() -> None:
     """List the recipes that come with Coterie."""
-    from coterie.recipe import available
+    from coterie import registry
 
-    table = Table("name", "what it runs")
-    for name, path in available().items():
+    table = _table("name", "what it runs")
+    for name, path in registry.recipes().items():
         table.add_row(name, path.read_text().splitlines()[0].removeprefix("#").strip())
     Console().print(table)
 
@@ -48,7 +78,7 @@ def list_experiments() -> None:
     """List the experiments of `coterie reproduce`."""
     from coterie import registry
 
-    table = Table("name", "what it measures")
+    table = _table("name", "what it measures")
     for name in registry.names("experiment"):
         table.add_row(name, escape(_title(registry.load("experiment", name))))
     Console().print(table)
@@ -60,9 +90,13 @@ def _listing(kind: str, name: str) -> None:
     if name:
         _one(name, registry.load(kind, name))
         return
-    table = Table("name", "what it is", "settings")
+    table = _table("name", "what it is", "settings")
     for each in registry.names(kind):
-        component = registry.load(kind, each)
+        try:
+            component = registry.load(kind, each)
+        except UserError as error:  # a plug-in that is broken
+            table.add_row(each, f"[red]{escape(str(error))}[/]", "")
+            continue
         options = [f"{field.name} = {_default(field)}" for field in dataclasses.fields(component)]
         table.add_row(each, escape(_title(component)), escape("\n".join(options)))
     Console().print(table)
@@ -70,11 +104,23 @@ def _listing(kind: str, name: str) -> None:
 
 def _one(name: str, component: Any) -> None:
     Console().print(f"{name}: {_title(component)}", highlight=False, markup=False)
-    table = Table("setting", "default", "what it is")
+    _explain(component)
+
+
+def _explain(component: Any) -> None:
+    table = _table("setting", "default", "what it is")
     for field in dataclasses.fields(component):
         table.add_row(field.name, escape(_default(field)), escape(_description(component, field.name)))
     if table.rows:
         Console().print(table)
+
+
+def _table(*headings: str) -> Table:
+    """Return a table that breaks long words in a narrow terminal instead of cutting them off."""
+    table = Table()
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
 
 
 def _title(component: Any) -> str:

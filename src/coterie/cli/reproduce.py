@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from coterie.cli.common import Changes, logger, on_interrupt, screen
+from coterie.cli.common import Changes, exit_code, logger, on_interrupt, screen
 from coterie.cli.listings import list_experiments
 
 if TYPE_CHECKING:
@@ -48,18 +48,19 @@ def reproduce(
         campaign = Campaign(*arguments)
         run, report, files = partial(_run_missing, campaign), lambda: [campaign.report()], ["table.md"]
     if not only_table:
+        interrupted = on_interrupt()
         try:
-            run()
+            run(interrupted)
         except KeyboardInterrupt:
             screen.print("Stopped. Run the same command again to continue.", highlight=False)
-            raise typer.Exit(130) from None
+            raise typer.Exit(exit_code(interrupted)) from None
     for table in report():
         Console().print(table.printed(), highlight=False)
     for file in files:
         Console().print(f"{folder}/{file}", highlight=False, soft_wrap=True, markup=False)
 
 
-def _run_missing(campaign: "Campaign") -> None:
+def _run_missing(campaign: "Campaign", interrupted: list[int]) -> None:
     from coterie.lab.papers.campaign import estimate_table
     from coterie.report.words import things
     from coterie.track.bars import RunProgress
@@ -67,7 +68,6 @@ def _run_missing(campaign: "Campaign") -> None:
     missing = campaign.missing()
     if not missing:
         return
-    interrupted = on_interrupt()
     with screen.status(f"timing one round of {things(len(missing), 'cell')}"):
         estimates = list(campaign.estimates(missing, lambda: bool(interrupted)))
     screen.print(estimate_table(estimates).printed(), highlight=False)
@@ -78,8 +78,8 @@ def _run_missing(campaign: "Campaign") -> None:
             campaign.play(cell, training, progress.advance, lambda: bool(interrupted))
 
 
-def _measure_missing(laboratory: "Laboratory") -> None:
-    missing, interrupted = laboratory.missing(), on_interrupt()
+def _measure_missing(laboratory: "Laboratory", interrupted: list[int]) -> None:
+    missing = laboratory.missing()
     for n, each in enumerate(missing, 1):
         with screen.status(f"{each.name} ({n} of {len(missing)})"):
             laboratory.measure(each, lambda: bool(interrupted))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from coterie.cli.common import Changes, RecipeArgument, logger, on_interrupt, screen
+from coterie.cli.common import Changes, RecipeArgument, complain, exit_code, logger, on_interrupt, screen
 from coterie.errors import UserError
 
 
@@ -23,7 +23,7 @@ def run(
     """Train the federation of RECIPE. Without a recipe, train on the built-in digits data."""
     from coterie import recipe as recipes
     from coterie.lab.papers.sheet import Sheet
-    from coterie.report.terminal import closing_table, cost_line, explanations
+    from coterie.report.terminal import closing_table, cost_line, explanations, remarks
     from coterie.storage.folder import read_recipe
     from coterie.track.bars import RunProgress
     from coterie.training import Training
@@ -48,16 +48,27 @@ def run(
             result = training.play(progress.advance, lambda: bool(interrupted))
         except KeyboardInterrupt:
             progress.stop()
-            command = shlex.join([sys.argv[0], "run", "--resume", str(folder)])
+            program = ["python", "-m", "coterie"] if sys.argv[0].endswith("__main__.py") else sys.argv[:1]
+            command = shlex.join([*program, "run", "--resume", str(folder)])
             screen.print(f"Stopped. To continue:\n  {command}", highlight=False, soft_wrap=True, markup=False)
-            raise typer.Exit(130) from None
+            raise typer.Exit(exit_code(interrupted)) from None
+    summary, console = result.summary, Console()
     if as_json:
-        sys.stdout.write(json.dumps(result.summary.to_json(), indent=2) + "\n")
+        sys.stdout.write(json.dumps(summary.to_json(), indent=2) + "\n")
     else:
-        Console().print(closing_table(result.summary))
-        Console().print(explanations(), style="dim", highlight=False)
-        Console().print(cost_line(result.summary), highlight=False)
-        Console().print(f"{folder}/report.html", highlight=False, soft_wrap=True, markup=False)
+        console.print(closing_table(summary, console.width))
+        if summary.remarks():
+            console.print(remarks(summary), style="bold", highlight=False, markup=False)
+        console.print(explanations(summary), style="dim", highlight=False)
+        console.print(cost_line(summary), highlight=False)
+        console.print(f"{folder}/report.html", highlight=False, soft_wrap=True, markup=False)
+    if not summary.learned:
+        complain(
+            "error",
+            f"no client took part in any of the {summary.rounds:,} rounds, so nothing was learned and the scores are "
+            "those of untrained models; check [population] and how [run] samples clients (`coterie settings`)",
+        )
+        raise typer.Exit(1)
 
 
 def _next_free(parent: Path, name: str) -> Path:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from coterie.cli.common import Changes, RecipeArgument, logger, on_interrupt, screen
+from coterie.cli.common import Changes, RecipeArgument, exit_code, logger, on_interrupt, screen
 
 if TYPE_CHECKING:
     from coterie.lab.sweep.sweep import Sweep
@@ -31,7 +31,8 @@ def sweep(
     work = Sweep(base, settings, folder)
     logger.info("%s on %s: %s", names["method"], names["data"], work.federation)
     logger.setLevel(logging.ERROR)  # the warnings of a trial are in its own folder
-    stopped = _play(work)
+    interrupted = on_interrupt()
+    stopped = _play(work, interrupted)
     for table in work.report():
         Console().print(table.printed(), highlight=False)
     for file in ("best.toml", "page.html"):
@@ -40,14 +41,13 @@ def sweep(
     work.close()
     if stopped:
         screen.print("Stopped. Run the same command again to continue.", highlight=False)
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code(interrupted))
 
 
-def _play(work: "Sweep") -> bool:
-    """Run the remaining trials. Return whether Ctrl-C stopped them."""
+def _play(work: "Sweep", interrupted: list[int]) -> bool:
+    """Run the remaining trials. Return whether Ctrl-C or SIGTERM stopped them."""
     from coterie.cli.sweep_bars import SweepProgress
 
-    interrupted = on_interrupt()
     with SweepProgress(screen, work.total, work.recipe.run.rounds, work.trials) as progress:
         try:
             for trial in work.play(progress.begin, progress.advance, lambda: bool(interrupted)):

@@ -157,13 +157,19 @@ class Engine(ABC):
             found |= dict(zip(take(call.clients, group.places), group.rows(), strict=True))
         return found
 
-    def adapted_scores(self, load: Workload, call: Call, splits: Sequence[str]) -> dict[str, dict[int, Tree]]:
-        """Return the scores after the adaptation `call`, for each split. Only one group is in memory at a time."""
+    def adapted_scores(
+        self, load: Workload, call: Call, splits: Sequence[str], on_scored: Callable[[int], object] = lambda _: None
+    ) -> dict[str, dict[int, Tree]]:
+        """Return the scores after the adaptation `call`, for each split. Only one group is in memory at a time.
+
+        `on_scored` is called after each group, with its number of clients.
+        """
         scores: dict[str, dict[int, Tree]] = {split: {} for split in splits}
         for group in self.each_client(load, call):
             adapted = Call(work.score, call.shared, take(call.clients, group.places), (group.rows(),))
             for split in splits:
                 scores[split] |= self.answers(load, adapted._replace(split=split))
+            on_scored(len(group.places))
         return scores
 
 

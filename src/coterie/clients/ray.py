@@ -9,7 +9,7 @@ worker can do any client, and a checkpoint belongs to the driver alone. The pric
 
 import heapq
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -68,10 +68,13 @@ class Ray(Engine):
         results.scoring_seconds = max(answer.scoring_seconds for answer in answers)  # they score at the same time
         return results
 
-    def adapted_scores(self, load: Workload, call: Call, splits: Sequence[str]) -> dict[str, dict[int, Tree]]:
+    def adapted_scores(
+        self, load: Workload, call: Call, splits: Sequence[str], on_scored: Callable[[int], object] = lambda _: None
+    ) -> dict[str, dict[int, Tree]]:
         parts = self._shards(load, call.clients)
         jobs = [partial(_adapted_scores, call._replace(shared={}).part(part), splits) for part in parts]
         answers: list[dict[str, dict[int, Tree]]] = self._crew.do(load, call.shared, jobs)
+        on_scored(len(call.clients))
         return {split: dict(pair for found in answers for pair in found[split].items()) for split in splits}
 
     def _shards(self, load: Workload, clients: Sequence[int], split: str = "train") -> list[list[int]]:

@@ -38,6 +38,8 @@ class Simulated(Clients):
         self.store = PersonalStore(self._create, len(self.ids), federation.x.device)
         self.on_prepared: Callable[[int], object] = lambda _: None
         """Called with the number of clients that have prepared so far, each time that one has."""
+        self.on_scored: Callable[[int], object] = lambda _: None
+        """Called during an evaluation, each time that some clients were scored, with their number."""
         self._pending: dict[int, Tree] = {}
         """New personal states of the last cohort, until the round counts."""
         self._owed: dict[int, int] = {}
@@ -75,7 +77,7 @@ class Simulated(Clients):
     def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:
         states = ([self.personal(client) for client in who],)
         adapt = Call(partial(work.adapt, steps=adapt_steps), shared, who, states, "train")
-        adapted = self.engine.adapted_scores(self.load, adapt, self.splits)
+        adapted = self.engine.adapted_scores(self.load, adapt, self.splits, self.on_scored)
         as_is = Call(work.score, shared, who, states)
         plain = {split: self.engine.answers(self.load, as_is._replace(split=split)) for split in self.splits}
         losses = self.engine.answers(self.load, Call(work.train_loss, shared, who, states, "train"))

@@ -11,7 +11,7 @@ from coterie.measure.probe import Counted, Probe
 
 @dataclass(frozen=True)
 class Cost:
-    """Sums over the clients of a round, or of a run. Evaluation is not counted."""
+    """Sums over the clients of a round, or of a run. Evaluation counts only in `eval_seconds`."""
 
     bytes_down: int = 0
     bytes_up: int = 0
@@ -19,6 +19,8 @@ class Cost:
     body_forwards: int = 0
     body_backwards: int = 0
     seconds: float = 0.0
+    eval_seconds: float = 0.0
+    """Seconds that evaluations took."""
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))

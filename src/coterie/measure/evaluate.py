@@ -1,7 +1,7 @@
 """Evaluation: existing users as they are and adapted, new users before and after adaptation. It changes nothing."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -35,6 +35,11 @@ class Scores(NamedTuple):
         columns = np.array([[float(counts[i][name]) for name in names] for i in clients]).reshape(-1, 3)
         examples = np.where(columns[:, 0] > 0, columns[:, 0], np.nan)
         return cls(clients, columns[:, 1] / examples, columns[:, 2] / examples)
+
+    def only(self, chosen: Collection[int]) -> "Scores":
+        """Return the scores of the chosen clients."""
+        kept = [place for place, client in enumerate(self.clients) if client in chosen]
+        return Scores([self.clients[place] for place in kept], self.accuracy[kept], self.restricted[kept])
 
 
 class OnSplit(NamedTuple):
@@ -85,6 +90,11 @@ def measured(clients: Clients, evaluation: Evaluation, participants: Scores) -> 
     return Evaluated(existing, test.new, loss, validation)
 
 
+def among(clients: Clients, scores: OnSplit, chosen: Collection[int]) -> Figures:
+    """Return statistics on test examples over the chosen clients only."""
+    return _figures(clients, "test", OnSplit(*(each.only(chosen) for each in scores)))
+
+
 def _figures(clients: Clients, split: str, scores: OnSplit) -> Figures:
     as_is, adapted, before, after = (statistics(each, _sizes(clients, split, each)) for each in scores)
     return Figures(Existing(as_is, adapted), New(before, after))
@@ -100,13 +110,15 @@ def statistics(scores: Scores, sizes: Floats) -> Statistics:
     accuracy, sizes = scores.accuracy[tested], sizes[tested]
     if not len(accuracy):
         return Statistics()
+    number = len(accuracy)
     return Statistics(
         mean=float(accuracy.mean()),
         weighted_mean=float((accuracy * sizes).sum() / sizes.sum()),
         std=float(accuracy.std()),
-        stderr=float(accuracy.std() / np.sqrt(len(accuracy))),
-        bottom_decile=float(np.sort(accuracy)[len(accuracy) // 10]),
+        stderr=float(accuracy.std(ddof=1) / np.sqrt(number)) if number > 1 else None,
+        bottom_decile=float(np.sort(accuracy)[number // 10]),
         restricted_mean=float(scores.restricted[tested].mean()),
+        clients=number,
     )
 
 

@@ -79,15 +79,18 @@ class Statistics:
     weighted_mean: float | None = None
     """Mean over clients, weighted by their numbers of examples."""
     std: float | None = None
-    """Standard deviation over clients, with divisor n."""
+    """Standard deviation of these clients, with divisor n."""
     stderr: float | None = None
-    """Standard error of the mean: std / sqrt(n)."""
+    """Standard error of the mean: the sample standard deviation, with divisor n - 1, over sqrt(n). None for one client.
+    """
     bottom_decile: float | None = None
     """Score of the client at position n // 10 in ascending order."""
     restricted_mean: float | None = None
     """Mean of the scores when each client chooses only among its own classes."""
     last10_mean: float | None = None
-    """Mean of `mean` over the last ten evaluations. Only a summary has it."""
+    """Mean of `mean` over the last evaluations, at most ten. Only a summary has it."""
+    clients: int | None = None
+    """Number of clients, n."""
 
     def to_json(self, last10: bool = False) -> dict[str, Any]:
         """Return the statistics by name. Set `last10` to include `last10_mean`."""
@@ -148,11 +151,16 @@ class Figures:
         return cls(**figures_in(tree))
 
 
+def existing_in(tree: Mapping[str, Any]) -> Existing:
+    """Read the statistics over existing users. Missing protocols are empty and unknown ones are ignored."""
+    return Existing(**{name: Statistics.from_json(tree[name]) for name in _names("existing", tree)})
+
+
 def figures_in(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments `existing` and `new` of `Figures`, read from JSON."""
-    existing, new = tree.get("existing") or {}, tree.get("new") or {}
+    new = tree.get("new") or {}
     return {
-        "existing": Existing(**{name: Statistics.from_json(existing[name]) for name in _names("existing", existing)}),
+        "existing": existing_in(tree.get("existing") or {}),
         "new": New(**{name: Statistics.from_json(new[name]) for name in _names("new", new)}),
     }
 

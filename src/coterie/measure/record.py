@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from coterie.measure.cost import Cost
-from coterie.measure.protocols import Figures, figures_in
+from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, OF_ALL_CLIENTS, Figures, figures_in
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,15 @@ class Record:
     """Ids of the clients whose messages were not finite and were ignored."""
     notes: dict[str, float | str] = field(default_factory=dict)
     """Notes of the method by name. Strings are warnings to show, numbers are only recorded."""
+
+    def told(self, score: str) -> str:
+        """Return the scores of the evaluation in one line of text, and how long it took."""
+        assert self.eval is not None
+        means = {each: mean for each in OF_ALL_CLIENTS if (mean := self.eval[each.key].mean) is not None}
+        words = {AS_IS: "as is", ADAPTED: "adapted", BEFORE: "for new users", AFTER: "for new users after adaptation"}
+        told = ", ".join(f"{100 * mean:.2f} % {words[each]}" for each, mean in means.items()) or "not measured"
+        clients = sum(each.clients or 0 for each in (self.eval.existing.as_is, self.eval.new.before))
+        return f"round {self.round}: {score} {told} ({clients:,} clients in {self.cost.eval_seconds:.1f} s)"
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as a line of rounds.jsonl, without the optional parts that are empty."""

@@ -5,9 +5,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from coterie.measure.cost import Cost
-from coterie.measure.protocols import PROTOCOLS, Existing, Figures, New, figures_in
+from coterie.measure.protocols import PROTOCOLS, Existing, Figures, New, existing_in, figures_in
 from coterie.measure.record import Record
 from coterie.settings import Epochs
+
+OWN, ALL, OUTPUTS = "own classes", "all classes", "all outputs of the shared head"
+"""What a client's model may choose among. `OUTPUTS` are those of a head that is shared over local labels, if clients
+differ in their number of classes: a client with fewer classes than the head has outputs can answer with any of them."""
+NAMED = 5
+"""Largest number of clients that a remark names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +31,20 @@ class Summary(Figures):
     """Name of the score, such as "accuracy"."""
     protocol: str
     """A sentence that says exactly what was measured."""
+    choices: str = ""
+    """What a client's model chooses among: one of `OWN`, `ALL` and `OUTPUTS`. Empty if it does not predict classes."""
+    void_rounds: int = 0
+    """Number of rounds in which no client took part."""
+    evaluations: int | None = None
+    """Number of evaluations that `last10_mean` averages: at most ten."""
+    visited: Existing | None = None
+    """Figures of the existing users that took part in a round, or None if all of them did."""
+    never_visited: Existing | None = None
+    """Figures of the existing users that never took part in a round, or None if there are none."""
+    one_class: tuple[str, ...] = ()
+    """Evaluated clients that have only one class. Among its own classes, such a client always answers correctly."""
+    several_classes: Figures | None = None
+    """Figures without the clients that have only one class, or None if there are no such clients."""
     validation: Figures | None = None
     """Figures on validation examples, or None if no client has some."""
     emphasis: float | None = None
@@ -34,12 +54,40 @@ class Summary(Figures):
     cost: Cost
     """Cost of the training, summed over clients and rounds."""
 
+    @property
+    def learned(self) -> bool:
+        """Whether any client took part in any round. A run without rounds is not blamed for that."""
+        return not self.rounds or self.void_rounds < self.rounds
+
+    def remarks(self) -> list[str]:
+        """Return what readers of the figures must know: void rounds, and clients that distort the means."""
+        remarks = []
+        if self.void_rounds:
+            remarks.append(f"{self.void_rounds:,} of {self.rounds:,} rounds had no clients")
+        if self.never_visited:
+            never, total = self.never_visited.as_is.clients or 0, self.existing.as_is.clients or 0
+            remarks.append(f"{never:,} of {_clients(total)} {_were(never)} never visited")
+        if self.one_class:
+            total = sum(each.clients or 0 for each in (self.existing.as_is, self.new.before))
+            names = f" ({', '.join(self.one_class)})" if len(self.one_class) <= NAMED else ""
+            have = "has" if len(self.one_class) == 1 else "have"
+            remarks.append(
+                f"{len(self.one_class):,} of {_clients(total)} {have} only one class{names}, and among its own classes "
+                "such a client is always right"
+            )
+        return remarks
+
     def to_json(self, last10: bool = True) -> dict[str, Any]:
         """Return the summary as it is laid out in summary.json, without the optional keys that are not known."""
-        facts = {key: getattr(self, key) for key in ("method", "engine", "seed", "rounds", "score", "protocol")}
+        plain = ("method", "engine", "seed", "rounds", "score", "protocol", "choices", "void_rounds", "evaluations")
+        users = {"visited": self.visited, "never_visited": self.never_visited}
+        parts = {name: Figures(part, New()).to_json()["existing"] for name, part in users.items() if part is not None}
+        if self.several_classes is not None:
+            parts |= {"one_class": list(self.one_class), "several_classes": self.several_classes.to_json()}
         return {
-            **facts,
+            **{key: value for key in plain if (value := getattr(self, key)) is not None},
             **super().to_json(last10),
+            **parts,
             **({} if self.validation is None else {"validation": self.validation.to_json()}),
             **({} if self.emphasis is None else {"emphasis": self.emphasis}),
             "train_loss": self.train_loss,
@@ -54,7 +102,12 @@ class Summary(Figures):
             "score": tree.get("score", "accuracy"),
             "train_loss": tree.get("train_loss"),
             "cost": Cost.from_json(tree.get("cost", {})),
-            "validation": Figures.from_json(tree["validation"]) if tree.get("validation") else None,
+            "one_class": tuple(tree.get("one_class", ())),
+            **{
+                key: Figures.from_json(tree[key]) if tree.get(key) else None
+                for key in ("validation", "several_classes")
+            },
+            **{key: existing_in(tree[key]) if tree.get(key) else None for key in ("visited", "never_visited")},
         }
         return cls(**{**plain, **figures_in(tree), **read})
 
@@ -65,9 +118,8 @@ def totals(history: Sequence[Record]) -> Cost:
 
 
 def with_last10(final: Figures, history: Sequence[Record]) -> Figures:
-    """Return the statistics of an evaluation, each with the mean of its `mean` over the last ten evaluations."""
-    evaluated: list[Figures] = [record.eval for record in history if record.eval is not None]
-    last = evaluated[-10:] or [final]
+    """Return the statistics of an evaluation, each with the mean of its `mean` over the last evaluations."""
+    last = last_evaluations(history) or [final]
     found: dict[str, dict[str, Any]] = {"existing": {}, "new": {}}
     for protocol in PROTOCOLS:
         mean = _mean([each[protocol.key].mean for each in last])
@@ -75,12 +127,21 @@ def with_last10(final: Figures, history: Sequence[Record]) -> Figures:
     return Figures(Existing(**found["existing"]), New(**found["new"]))
 
 
-def protocol(score: str, labels: str, adapt_steps: int, rounds: int, existing: str, new: str, *, prepares: bool) -> str:
+def last_evaluations(history: Sequence[Record]) -> list[Figures]:
+    """Return the last ten evaluations, or all of them if there were fewer."""
+    evaluated: list[Figures] = [record.eval for record in history if record.eval is not None]
+    return evaluated[-10:]
+
+
+def protocol(
+    score: str, choices: str, adapt_steps: int, rounds: int, existing: str, new: str, *, prepares: bool
+) -> str:
     """Return a sentence that says which clients were evaluated, with which model, on which split, after which round."""
-    own, all_of_them = "the client's own classes", "all classes (restricted_mean: the client's own classes only)"
+    own = "the client's own classes"
     unit = ("epoch" if adapt_steps == 1 else "epochs") if isinstance(adapt_steps, Epochs) else "steps"
     made = "; the method prepares them on their training split first" if prepares else ""
-    space = f", over {own if labels == 'local' else all_of_them}" if score == "accuracy" else ""
+    space = own if choices == OWN else f"{choices} (restricted_mean: {own} only)"
+    space = f", chosen among {space}" if choices else ""
     return (
         f"{score[0].upper()}{score[1:]} on each client's own test split after round {rounds}{space}, "
         "unweighted mean over clients. "
@@ -96,6 +157,14 @@ def which(evaluated: int, there_are: int) -> str:
     if evaluated < there_are:
         return f"a random sample of {evaluated:,} of the {there_are:,} clients"
     return f"all {there_are:,} clients"
+
+
+def _clients(number: int) -> str:
+    return f"{number:,} client" + ("" if number == 1 else "s")
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -102,7 +102,7 @@ def _curve(protocol: Protocol, evaluated: list[tuple[int, Evaluated]]) -> Plot |
         "name": protocol.title,
         "x": [index for index, _ in points],
         "y": [found.mean for _, found in points],
-        "customdata": [percent_with_error(found.mean, found.stderr) for _, found in points],
+        "customdata": [percent_with_error(found.mean, found.stderr, found.clients) for _, found in points],
         "line": line,
         "marker": {"symbol": symbol, "size": 7, "color": color},
         "hovertemplate": f"{protocol.title}<br>round %{{x}}<br>%{{customdata}} %<extra></extra>",

@@ -58,14 +58,14 @@ def page(
         section(
             "Statistics",
             statistics_table(summary),
-            note(statistics_note(title, summary)),
-            explanations(),
+            note(statistics_note(summary)),
+            explanations(summary),
             f'<blockquote class="protocol">{protocol_sentence(summary)}</blockquote>',
         ),
         section(
             "Cost",
             cost_table(summary, history),
-            note("Cost of training, summed over clients, without evaluation. A visit is one client in one round."),
+            note("Summed over clients. Evaluation counts only in its own row. A visit is one client in one round."),
         ),
         recipe_section("recipe.toml, with the value of every setting", recipe),
     ]
@@ -74,4 +74,4 @@ def page(
 
 def _final_means(figures: Figures) -> str:
     found = [(protocol.title, figures[protocol.key]) for protocol in PROTOCOLS]
-    return "; ".join(f"{title} {percent_with_error(own.mean, own.stderr)} percent" for title, own in found)
+    return "; ".join(f"{title} {percent_with_error(own.mean, own.stderr, own.clients)} percent" for title, own in found)

@@ -5,14 +5,17 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
-from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, PROTOCOLS, Protocol
+from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, Protocol
 from coterie.measure.record import Record
 from coterie.measure.summary import Summary
-from coterie.report.columns import shown_statistics
-from coterie.report.document import parted, table
+from coterie.report.columns import own, row_explanations, shown_lines, shown_statistics, title
+from coterie.report.document import note, parted, table
 from coterie.report.looks import LOOKS
 from coterie.report.units import count, duration, known, percent, scaled
 from coterie.report.words import people, things
+
+EMPHASISED = ("feddecay", "fomaml")
+"""Methods whose reports show the emphasis, because it is their purpose. summary.json has it for others too."""
 
 
 def subtitle(recipe: dict[str, Any], summary: Summary, clients: list[dict[str, Any]]) -> str:
@@ -26,13 +29,16 @@ def subtitle(recipe: dict[str, Any], summary: Summary, clients: list[dict[str, A
         f"seed {summary.seed}",
         f"engine {escape(summary.engine)}",
     ]
+    if summary.choices:
+        parts.append(f"chooses among {escape(own(summary.choices))}")
     return parted(parts)
 
 
 def headline(summary: Summary, clients: list[dict[str, Any]]) -> str:
     """Return a card for each protocol that evaluates all clients."""
     cards = "".join(_card(protocol, summary, _number_of(clients, protocol.group)) for protocol in _HEADLINE)
-    return f'<div class="cards">{cards}</div>'
+    remarks = [note(f"<strong>{escape(remark)}.</strong>") for remark in summary.remarks()]
+    return f'<div class="cards">{cards}</div>' + (f"\n<div>{''.join(remarks)}</div>" if remarks else "")
 
 
 _HEADLINE = {
@@ -48,13 +54,19 @@ def _card(protocol: Protocol, summary: Summary, clients: int) -> str:
     found = summary[protocol.key]
     value = f"<b>{percent(found.mean, 1)}</b>"
     if known(found.mean) is None:
-        below = "not measured" if clients else "none in this run"
+        below = ["not measured" if clients else "none in this run"]
     else:
-        value += f" <span>± {percent(found.stderr, 1)} %</span>"
-        below = f"bottom decile {percent(found.bottom_decile, 1)} %"
+        error = "one client" if found.clients == 1 else f"± {percent(found.stderr, 1)} %"
+        value += f" <span>{error}</span>"
+        parts = [line for line in shown_lines(summary) if line.protocol is protocol and line.part]
+        below = [f"bottom decile {percent(found.bottom_decile, 1)} %"]
+        below += [
+            f"{each.part} ({count(each.statistics.clients)}) {percent(each.statistics.mean, 1)} %" for each in parts
+        ]
+    lines = "".join(f'<p class="below">{line}</p>' for line in below)
     return (
         f'<div class="card" style="--accent: {LOOKS[protocol].color}"><p class="who">{who} <span>{how}</span></p>\n'
-        f'<p class="value">{value}</p>\n<p class="below">{below}</p></div>\n'
+        f'<p class="value">{value}</p>\n{lines}</div>\n'
     )
 
 
@@ -62,30 +74,35 @@ def statistics_table(summary: Summary) -> str:
     """Return a table with a row for each protocol and a column for each statistic."""
     columns = shown_statistics(summary)
     rows = []
-    for protocol in PROTOCOLS:
-        name = f'<i class="swatch" style="--accent: {LOOKS[protocol].color}"></i>{protocol.title}'
-        rows.append([name, *(percent(getattr(summary[protocol.key], column)) for column in columns)])
-    return table(["clients", *columns.values()], rows)
+    for line in shown_lines(summary):
+        swatch = f'<i class="swatch" style="--accent: {LOOKS[line.protocol].color}"></i>'
+        name = f"&emsp;&emsp;{line.part}" if line.part else f"{swatch}{line.title}"
+        figures = [percent(getattr(line.statistics, column)) for column in columns]
+        rows.append([name, count(line.statistics.clients), *figures])
+    return table(["clients", "n", *columns.values()], rows)
 
 
-def statistics_note(score: str, summary: Summary) -> str:
+def statistics_note(summary: Summary) -> str:
     """Return what the columns of the statistics table mean."""
+    last = "ten" if summary.evaluations is None else summary.evaluations
     meanings = {
+        "n": "number of clients",
         "weighted_mean": "mean weighted by each client's number of examples",
         "restricted_mean": "mean if each client chooses only among its own classes",
-        "std": "standard deviation over clients",
-        "stderr": "standard error of the mean",
+        "std": "standard deviation of these clients",
+        "stderr": "standard error of the mean, unless there is only one client",
         "bottom_decile": "about a tenth of the clients score lower",
-        "last10_mean": "mean over the last ten evaluations",
+        "last10_mean": f"mean over the last {last} evaluations",
     }
-    headings = shown_statistics(summary)
+    headings = {"n": "n", **shown_statistics(summary)}
     told = "; ".join(f"{headings[name]}: {meaning}" for name, meaning in meanings.items() if name in headings)
-    return f"{score} over clients, in percent. {told[0].upper()}{told[1:]}."
+    return f"{escape(title(summary))} Columns: {told}."
 
 
-def explanations() -> str:
-    """Return what the rows of the statistics table mean: a list of all protocols."""
-    items = "".join(f"<li><strong>{each.title}</strong>: {each.explanation}</li>\n" for each in PROTOCOLS)
+def explanations(summary: Summary) -> str:
+    """Return what the rows of the statistics table mean, as a list."""
+    rows = row_explanations(summary).items()
+    items = "".join(f"<li><strong>{name}</strong>: {explanation}</li>\n" for name, explanation in rows)
     return f'<ul class="note">\n{items}</ul>'
 
 
@@ -98,7 +115,8 @@ def cost_table(summary: Summary, history: list[Record]) -> str:
         ("computation", "flops", lambda value: scaled(value, "FLOP")),
         ("body forwards", "body_forwards", count),
         ("body backwards", "body_backwards", count),
-        ("time", "seconds", duration),
+        ("training time", "seconds", duration),
+        ("evaluation time", "eval_seconds", duration),
     )
     rows = []
     for name, key, text in kinds:
@@ -117,9 +135,12 @@ def protocol_sentence(summary: Summary) -> str:
 def emphasis_sentence(summary: Summary) -> str:
     """Return a sentence about the method's emphasis on fast personalization, or nothing if it is not known."""
     ratio = known(summary.emphasis)
-    if ratio is None:
+    if ratio is None or summary.method not in EMPHASISED:
         return ""
-    return f"Weight of fast personalization relative to initial success, by Table 1 of FedDecay: {ratio:.3g}."
+    return (
+        f"Emphasis {ratio:.3g} (Table 1 of the FedDecay paper): 0 favours the score before adaptation, and larger "
+        "values favour the score after it."
+    )
 
 
 def _number_of(clients: list[dict[str, Any]], role: str) -> int:

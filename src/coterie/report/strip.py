@@ -1,5 +1,6 @@
 """Chart of the distribution over clients, with a dot for each client."""
 
+import json
 import math
 from collections import defaultdict
 from html import escape
@@ -97,13 +98,21 @@ def _describe(row: dict[str, Any], key: str, restricted: str, score: str) -> str
     lines = [
         f"<b>client {escape(_short(row.get('client'), 40), quote=False)}</b>",
         f"{score} {percent(share)} %",
-        f"classes {escape(_short(row.get('classes'), 48), quote=False)}",
+        f"classes {escape(_short(_classes(row.get('classes')), 48), quote=False)}",
         f"{count(row.get('train_examples'))} training examples",
         f"{count(row.get('visits'))} visits",
     ]
     if own is not None and own != share:
         lines.insert(2, f"{percent(own)} % among its own classes")
     return "<br>".join(lines)
+
+
+def _classes(value: Any) -> Any:
+    """Return the names of a client's classes, separated by commas. Older runs have them separated by blanks."""
+    try:
+        return ", ".join(json.loads(value))
+    except (TypeError, ValueError):
+        return value
 
 
 def _short(value: Any, length: int) -> str:

@@ -31,7 +31,7 @@ class Table:
         )
         for heading in self.headings:
             if self._is_number(heading):
-                table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
+                table.add_column(heading, justify="right", overflow="fold", min_width=max(map(len, heading.split())))
             else:
                 table.add_column(heading, overflow="fold")
         for line in self.lines:

@@ -25,8 +25,10 @@ def percent(share: Any, digits: int = 2) -> str:
     return DASH if number is None else f"{100 * number:.{digits}f}"
 
 
-def percent_with_error(mean: Any, stderr: Any, digits: int = 2) -> str:
-    """Return a mean and its standard error in percent: 97.68 ± 0.77."""
+def percent_with_error(mean: Any, stderr: Any, clients: int | None = None, digits: int = 2) -> str:
+    """Return a mean and its standard error in percent: 97.68 ± 0.77. A single client has no standard error."""
+    if clients == 1:
+        return f"{percent(mean, digits)} (one client)"
     if known(mean) is None or known(stderr) is None:
         return percent(mean, digits)
     return f"{percent(mean, digits)} ± {percent(stderr, digits)}"

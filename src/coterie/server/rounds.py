@@ -1,7 +1,8 @@
 """A run on the server's side: round after round, with evaluation."""
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -48,6 +49,8 @@ class Rounds:
     """The record of each round."""
     latest: Evaluation | None = None
     """The evaluation of the last round that was evaluated."""
+    on_evaluate: Callable[[int], object] = lambda _: None
+    """Called before each evaluation, with the number of clients that will be evaluated."""
     _shown: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -78,7 +81,9 @@ class Rounds:
     def _evaluate(self, present: Index) -> Evaluation:
         existing, new = self._evaluated
         there = set(present.tolist())
-        return evaluate(self.clients, self.shared, self.adapt_steps, [i for i in existing if i in there], new)
+        existing = [i for i in existing if i in there]
+        self.on_evaluate(len(existing) + len(new))
+        return evaluate(self.clients, self.shared, self.adapt_steps, existing, new)
 
     @cached_property
     def _evaluated(self) -> tuple[list[int], list[int]]:
@@ -99,17 +104,19 @@ class Rounds:
         rnd = self.method.plan(Round(index, len(present), examples, r, self.seed))
         due = index % self.eval_every == 0 or index > self.num_rounds - self.eval_last
 
-        sent = self.shared
+        sent, start = self.shared, time.perf_counter()
         played = play_round(self.method, self.task, self.clients, sent, self.memory, cohort, rnd, scored=due)
         self.shared, self.memory = played.shared, played.memory
         changed = not np.array_equal(before if index > 1 else self.existing, present)
+        eval_seconds = 0.0
         if due:
             self.latest = self._evaluate(present)
+            eval_seconds = time.perf_counter() - start - played.cost.seconds
         record = Record(
             round=index,
             cohort=tuple(ids[i] for i in cohort),
             train_loss=played.loss,
-            cost=played.cost + Cost(bytes_down=num_bytes(sent) * len(silent)),
+            cost=played.cost + Cost(bytes_down=num_bytes(sent) * len(silent), eval_seconds=eval_seconds),
             eval=measured(self.clients, self.latest, Scores.of(played.scores)) if due and self.latest else None,
             population=PopulationSize(rnd.num_clients, rnd.num_examples) if changed else None,
             silent=tuple(ids[i] for i in silent),
@@ -123,12 +130,21 @@ class Rounds:
         if record.population:
             clients, examples = record.population.clients, record.population.examples
             logger.info(f"round {record.round}: {clients:,} clients are present, with {examples:,} examples")
-        for note in record.notes.values():
-            if isinstance(note, str) and note not in self._shown:
-                self._shown.add(note)
-                logger.warning(f"round {record.round}: {note}")
+        for name, note in record.notes.items():
+            if isinstance(note, str):
+                self._warn_once(name, f"round {record.round}: {note}")
+        if not record.cohort:
+            self._warn_once("", f"round {record.round}: no client took part, so the shared model stays as it was")
         if record.refused:
             logger.warning(
                 f"round {record.round}: {len(record.refused)} of {len(record.cohort)} clients sent numbers that are "
                 "not finite and are left out; they are not a random sample, so the weights of the others are biased"
             )
+        if record.eval:
+            logger.info(record.told(self.task.objective.score))
+
+    def _warn_once(self, about: str, text: str) -> None:
+        """Log a warning, unless there was one about the same thing."""
+        if about not in self._shown:
+            self._shown.add(about)
+            logger.warning(f"{text} (later rounds like this one are not reported)")

@@ -13,7 +13,7 @@ from coterie.training import Training
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
-    for name, target in (("tiny", "tiny:Tiny"), ("timed", "tiny:Timed")):
+    for name, target in (("tiny", "tiny:Tiny"), ("timed", "tiny:Timed"), ("mixed", "tiny:Mixed")):
         monkeypatch.setitem(registry.BUILT_IN["experiment"], name, target)
     with in_folder(tmp_path, monkeypatch):
         yield
@@ -33,7 +33,7 @@ def timeless(folder):
     summary = json.loads((folder / "summary.json").read_text())
     rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     for each in (summary, *rounds):
-        each["cost"]["seconds"] = None
+        each["cost"] |= {"seconds": None, "eval_seconds": None}
     last = max((folder / "checkpoint").glob("round-*"))
     return summary, rounds, (last / "shared.safetensors").read_bytes()
 
@@ -225,3 +225,26 @@ def test_a_mistake(monkeypatch, tmp_path, capsys, arguments, words):
     for word in words:
         assert word in message
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_of_another_scale_is_not_overwritten(monkeypatch, tmp_path, capsys):
+    """Whether the folder has its table, or only the figures of its runs."""
+    full = ["tiny", "--methods", "pflego", "--scale", "full", "--out", "here"]
+    assert reproduce(monkeypatch, *full) == 0
+    before = (tmp_path / "here" / "table.md").read_bytes()
+    capsys.readouterr()
+    for message in ("has the table of tiny at --scale full", "are of --scale full"):
+        assert reproduce(monkeypatch, "tiny", "--methods", "pflego", "--only-table", "--out", "here") == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+        (tmp_path / "here" / "table.json").unlink(missing_ok=True)
+    assert (tmp_path / "here" / "table.md").read_bytes() == before
+    assert reproduce(monkeypatch, *full, "--only-table") == 0
+    assert (tmp_path / "here" / "table.md").read_bytes() == before
+
+
+def test_methods_with_different_label_spaces_are_marked(monkeypatch, tmp_path):
+    assert reproduce(monkeypatch, "mixed", "--out", "here") == 0
+    table = (tmp_path / "here" / "table.md").read_text()
+    assert "| pflego | own classes |" in table
+    assert "| fedavg | all classes |" in table
+    assert "as is, restricted" in table

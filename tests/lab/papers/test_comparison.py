@@ -1,10 +1,11 @@
 """The arithmetic of the tables, by hand."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from coterie.lab.papers.comparison import Row, accuracy, cost
+from coterie.lab.papers.comparison import MIXED, Row, accuracy, cost
 from coterie.lab.papers.measured import Measured, Percentage, figures_of, over_seeds
 
 
@@ -134,3 +135,27 @@ def test_markdown_and_json():
     assert found["measured"]["validation"] is None
     assert found["difference"] == {"figure": 2, "as_is": 2, "adapted": 2}
     assert found["state"] == "finished"
+
+
+def test_rows_of_different_label_spaces_are_marked_and_compared_by_the_restricted_score():
+    own = measured(60.3)._replace(restricted=60.3, adapted_restricted=61.0)
+    every = measured(59.6)._replace(restricted=64.1, adapted_restricted=65.0)
+    one, other = (
+        replace(row(runs=[run], method=name), labels=labels)
+        for run, name, labels in ((own, "pflego", "local"), (every, "ditto", "global"))
+    )
+    mixed = accuracy([one, other])
+    shown = dict(zip(mixed.headings, zip(*mixed.lines, strict=True), strict=True))
+    assert shown["chooses among"] == ("own classes", "all classes")
+    assert shown["as is, restricted"] == ("60.30", "64.10")
+    assert shown["adapted, restricted"] == ("61.00", "65.00")
+    assert MIXED in mixed.notes
+    alike = accuracy([one, one])
+    assert not {"chooses among", "as is, restricted"} & set(alike.headings)
+    assert MIXED not in alike.notes
+
+
+def test_one_client_has_no_error_to_compare_by():
+    assert str(Percentage(67.0, None)) == "67.00"
+    assert row(Percentage(85, 5)).difference(Percentage(75, None)) == pytest.approx(-2)
+    assert over_seeds([measured(90, None), measured(94, 1)]).figure == Percentage(92, None)

@@ -25,3 +25,11 @@ class Timed(Experiment):
 
     def table(self, rows):
         return cost(rows, reference="pflego")
+
+
+class Mixed(Experiment):
+    """Two methods, one of which has a head over all classes."""
+
+    def variants(self):
+        for method, labels in (("pflego", "local"), ("fedavg", "global")):
+            yield Variant({"method": method}, RECIPE, {"model": {"labels": labels}}, published="nothing")

@@ -109,30 +109,36 @@ def gauge(task: Task, head: Tree, features: Tensor, data: Data, rnd: Round, **ra
     return {"smoothness": L, **{f"{name}_steep": (rate * L >= 2).to(L.dtype) for name, rate in rates.items()}}
 
 
-def rate_notes(update: Update, **rates: tuple[float | str, str, float]) -> dict[str, str]:
-    """Return warnings about head steps that were undone, and about rates that are not below their bound.
+def rate_notes(update: Update, **rates: tuple[float | str, str, float]) -> dict[str, float | str]:
+    """Return warnings if head steps were undone. Bounds that rates exceed without harm are only recorded, as numbers.
 
     Args:
         update: the aggregate of the cohort.
         rates: for each rate its value, its bound in words, and the bound as a multiple of 2/L.
     """
-    notes = {}
+    notes: dict[str, float | str] = {}
     if (undone := float(update.mean("undone"))) > 0:
-        notes["undone"] = f"the head steps of {_clients(undone)} raised the loss and were undone; lower method.beta"
+        notes["undone"] = (
+            f"the head steps of {_clients(undone)} raised the loss, so they were undone and these clients kept the "
+            'heads they had; lower method.beta, or set it to "auto"'
+        )
     for name, (rate, bound, times) in rates.items():
         steep = f"{name}_steep"
         share = float(update.mean(steep)) if steep in update.numbers else 0.0
         if share:
             mean = times * 2 / float(update.mean("smoothness"))
-            notes[name] = (
-                f"method.{name} = {rate} is not below {bound} for {_clients(share)}; convergence theory needs that "
-                f"({bound} is {mean:.3g} on average)"
-            )
+            if undone:
+                notes[name] = (
+                    f"method.{name} = {rate} is too large for {_clients(share)}: steps are only sure to lower the loss "
+                    f"if it is below {bound}, which is {mean:.3g} on average; try a value below that"
+                )
+            else:
+                notes[f"{name}_bound"] = mean
     return notes
 
 
 def _clients(share: float) -> str:
-    return f"clients with {share:.0%} of the cohort's examples"
+    return "all clients of the round" if share > 0.9999 else f"clients with {share:.0%} of the round's examples"
 
 
 def _answers(task: Task, features: Tensor, data: Data) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from coterie.data.federation import Federation
 from coterie.errors import DivergedError, UserError
 from coterie.lab.endless import endless
 from coterie.lab.papers.comparison import Row
-from coterie.lab.papers.experiment import Cell, Experiment, Variant, cells
+from coterie.lab.papers.experiment import SCALES, Cell, Experiment, Variant, cells
 from coterie.lab.papers.kept import Kept
 from coterie.lab.papers.measured import Measured, figures_of, is_finished
 from coterie.measure.record import Record
@@ -79,8 +79,8 @@ class Campaign:
         self._kept = Kept(self.out / "runs.json")
         self._optima = Optima()
         self.experiment: Experiment = registry.load("experiment", self.name)()
-        variants = self.experiment.choose(self.name, self.wanted)
-        self.rows = [cells(variant, self.scale, self.seeds, self.changes) for variant in variants]
+        self._variants = self.experiment.choose(self.name, self.wanted)
+        self.rows = [cells(variant, self.scale, self.seeds, self.changes) for variant in self._variants]
 
     def missing(self) -> list[Cell]:
         """Return the cells that are not finished, ordered by seed. Raises UserError if a folder has another recipe."""
@@ -129,6 +129,7 @@ class Campaign:
         Also writes table.md, table.json and runs.json. The latter has the figures of single runs, so that run folders
         need not be kept.
         """
+        self._check_folder()
         self._kept.refresh()
         chosen = {row[0].row: row for row in self.rows}
         shown = [chosen.get(variant.row) or self._earlier(variant) for variant in self.experiment.variants()]
@@ -147,6 +148,26 @@ class Campaign:
         write_atomically(self.out / "table.json", (json.dumps(content, indent=2) + "\n").encode())
         self._kept.write()
         return table
+
+    def _check_folder(self) -> None:
+        """Raise UserError if the folder has a table of another experiment or scale, which must not be overwritten."""
+        written = self.out / "table.json"
+        there = json.loads(written.read_text()) if written.exists() else {}
+        name, scale = there.get("experiment", self.name), there.get("scale", self.scale)
+        if (name, scale) != (self.name, self.scale):
+            raise UserError(f"{self.out} has the table of {name} at --scale {scale}; use that, or choose another --out")
+        for scale in SCALES:
+            if scale != self.scale and self._is_of(scale):
+                raise UserError(f"the runs under {self.out} are of --scale {scale}; use that, or choose another --out")
+
+    def _is_of(self, scale: str) -> bool:
+        """Return whether a chosen run that is finished has the recipe of another scale instead of this one."""
+        for variant, row in zip(self._variants, self.rows, strict=True):
+            if any(self._finished(cell) and self._difference(cell) for cell in row):
+                others = cells(variant, scale, self.seeds, self.changes)
+                if any(self._finished(cell) and not self._difference(cell) for cell in others):
+                    return True
+        return False
 
     @property
     def _title(self) -> str:
@@ -195,6 +216,7 @@ class Campaign:
             first.users,
             seeds,
             diverged=diverged,
+            labels=first.labels,
         )
 
     def _figures(self, cell: Cell) -> Measured:

@@ -12,6 +12,14 @@ from coterie.measure.protocols import OF_ALL_CLIENTS, PROTOCOLS
 from coterie.report.tables import Table
 from coterie.report.units import DASH, duration, scaled
 
+LABEL_SPACES = {"local": "own classes", "global": "all classes"}
+"""What a client's model chooses among, by label space."""
+MIXED = (
+    "Rows that choose among all classes cannot be compared with rows that choose among each client's own classes, "
+    "which is easier. Restricted: every row chooses among each client's own classes."
+)
+"""Note on a table with both label spaces."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -35,6 +43,8 @@ class Row:
     """Seeds of the finished runs."""
     diverged: bool = False
     """Whether a run diverged and will therefore never finish."""
+    labels: str = ""
+    """Label space: "local" or "global"."""
 
     @property
     def measured(self) -> Measured | None:
@@ -45,7 +55,7 @@ class Row:
         """Return measured minus published, in standard errors of this difference."""
         if self.published is None or measured is None:
             return None
-        error = math.hypot(measured.stderr, self.published.stderr)
+        error = math.hypot(measured.stderr or 0.0, self.published.stderr or 0.0)
         return (measured.mean - self.published.mean) / error if error else None
 
     def compared(self, measured: Percentage | None) -> str:
@@ -98,16 +108,20 @@ class Row:
 def accuracy(rows: Sequence[Row]) -> Table:
     """Return a table of accuracies with a line for each row. Empty columns are omitted."""
     lines = []
+    mixed = mixes_label_spaces(rows)
     for row in rows:
         measured = row.measured
         lines.append(
             {
                 **row.at,
+                "chooses among": LABEL_SPACES.get(row.labels, DASH) if mixed else DASH,
                 "published": text(row.published),
                 "measured": row.told(row.compared(measured and measured.figure)),
                 "over seeds": text(measured and measured.spread, ".2f"),
                 "as is": row.compared(measured and measured.as_is),
                 "adapted": row.compared(measured and measured.adapted),
+                "as is, restricted": text(measured and measured.restricted, ".2f") if mixed else DASH,
+                "adapted, restricted": text(measured and measured.adapted_restricted, ".2f") if mixed else DASH,
                 "validation": text(measured and measured.validation),
                 "loss": text(measured and measured.train_loss, ".4f"),
             }
@@ -122,7 +136,12 @@ def accuracy(rows: Sequence[Row]) -> Table:
             "In brackets: difference from the published figure, in standard errors of this difference. Only measured "
             "uses the protocol of the published figure."
         )
-    return filled(lines, {*rows[0].at, "measured"}, notes)
+    return filled(lines, {*rows[0].at, "measured"}, [*notes, *[MIXED] * mixed])
+
+
+def mixes_label_spaces(rows: Sequence[Row]) -> bool:
+    """Return whether some rows choose among all classes and others among each client's own."""
+    return len({row.labels for row in rows}) > 1
 
 
 def cost(rows: Sequence[Row], reference: str) -> Table:

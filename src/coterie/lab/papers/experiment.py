@@ -72,6 +72,11 @@ class Cell:
         return _row(self.at)
 
     @property
+    def labels(self) -> str:
+        """Label space: "local" or "global"."""
+        return self.recipe.method.labels if self.recipe.model.labels == "auto" else self.recipe.model.labels
+
+    @property
     def name(self) -> str:
         """Name of the folder of the run."""
         return f"{self.row}-seed{self.recipe.run.seed}"

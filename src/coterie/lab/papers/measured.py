@@ -19,10 +19,11 @@ class Percentage(NamedTuple):
     """Mean and standard error, in percent."""
 
     mean: float
-    stderr: float
+    stderr: float | None
+    """Standard error over clients, or None for a single client."""
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f} ± {self.stderr:.2f}"
+        return f"{self.mean:.2f}" if self.stderr is None else f"{self.mean:.2f} ± {self.stderr:.2f}"
 
 
 class Measured(NamedTuple):
@@ -43,6 +44,10 @@ class Measured(NamedTuple):
     """Standard deviation of `figure` over seeds."""
     picked: Picked | None = None
     """Statistics over users at the round with the best validation score. Only a single run has them."""
+    restricted: float | None = None
+    """Accuracy of `as_is` in percent if each client chooses only among its own classes."""
+    adapted_restricted: float | None = None
+    """Accuracy of `adapted` in percent if each client chooses only among its own classes."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as in runs.json."""
@@ -80,6 +85,8 @@ def figures_of(folder: Path, protocol: str) -> Measured:
         seconds=statistics.median(warm or [0.0]),
         flops=summary.cost.flops / max(1, len(records)),
         picked=pick(records),
+        restricted=_percent(summary.existing.as_is.restricted_mean),
+        adapted_restricted=_percent(summary.existing.adapted.restricted_mean),
     )
 
 
@@ -97,6 +104,8 @@ def over_seeds(runs: Sequence[Measured]) -> Measured | None:
         seconds=statistics.fmean(run.seconds for run in runs),
         flops=statistics.fmean(run.flops for run in runs),
         spread=statistics.stdev(means) if len(means) > 1 else None,
+        restricted=_mean([run.restricted for run in runs]),
+        adapted_restricted=_mean([run.adapted_restricted for run in runs]),
     )
 
 
@@ -108,17 +117,24 @@ def _over_rounds(records: Sequence[Record], protocol: str) -> Percentage | None:
         return None
     mean = statistics.fmean(means)
     if protocol != PARTICIPANTS.name:
-        errors = [found.stderr for _, found in evaluated if found.stderr is not None]
-        return Percentage(100 * mean, 100 * statistics.fmean(errors))
+        return Percentage(100 * mean, _percent(_mean([found.stderr for _, found in evaluated])))
     clients = {client for cohort, _ in evaluated for client in cohort}
-    std = statistics.fmean(found.std for _, found in evaluated if found.std is not None)
-    return Percentage(100 * mean, 100 * std / math.sqrt(len(clients)))
+    # stderr times the root of the cohort's size is the sample standard deviation of that round
+    deviations = [
+        found.stderr * math.sqrt(found.clients or len(cohort))
+        for cohort, found in evaluated
+        if found.stderr is not None
+    ]
+    deviation = statistics.fmean(deviations) if deviations else None
+    return Percentage(100 * mean, None if deviation is None else 100 * deviation / math.sqrt(len(clients)))
 
 
 def _percentage(found: Statistics) -> Percentage | None:
-    if found.mean is None or found.stderr is None:
-        return None
-    return Percentage(100 * found.mean, 100 * found.stderr)
+    return None if found.mean is None else Percentage(100 * found.mean, _percent(found.stderr))
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -130,5 +146,6 @@ def _mean_percentage(figures: Sequence[Percentage | None]) -> Percentage | None:
     known = [figure for figure in figures if figure is not None]
     if not known:
         return None
-    error = math.hypot(*(figure.stderr for figure in known)) / len(known)
+    errors = [figure.stderr for figure in known if figure.stderr is not None]
+    error = math.hypot(*errors) / len(known) if len(errors) == len(known) else None
     return Percentage(statistics.fmean(figure.mean for figure in known), error)

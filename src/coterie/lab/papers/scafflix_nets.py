@@ -180,4 +180,4 @@ def claims(chosen: Sequence[Row]) -> list[str]:
 
 def _difference(mine: Percentage, other: Percentage) -> str:
     """Return the difference in percentage points. The error assumes independent clients, so it is rather too large."""
-    return f"{mine.mean - other.mean:+.2f} ± {math.hypot(mine.stderr, other.stderr):.2f}"
+    return f"{mine.mean - other.mean:+.2f} ± {math.hypot(mine.stderr or 0.0, other.stderr or 0.0):.2f}"

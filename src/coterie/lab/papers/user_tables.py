@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
-from coterie.lab.papers.comparison import Row, filled, text
+from coterie.lab.papers.comparison import LABEL_SPACES, MIXED, Row, filled, mixes_label_spaces, text
 from coterie.lab.papers.users import Picked, SeedMean, paired, seed_mean
 from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE
 from coterie.report.tables import Table
@@ -25,6 +25,7 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
                 {
                     "users": kind,
                     **row.at,
+                    "chooses among": LABEL_SPACES.get(row.labels, DASH) if mixes_label_spaces(rows) else DASH,
                     "published": _printed(row.users.get(kind, [])),  # type: ignore[call-overload]
                     "of 3 seeds": _printed(row.users.get(f"{kind}_over_seeds", [])),  # type: ignore[call-overload]
                     "measured": row.told(text(found)),
@@ -46,6 +47,8 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
         f"{word[0].upper()}{word[1:]}: mean difference between runs of the same seed ± standard error, and in brackets "
         "the difference in standard errors. Bytes and FLOP: sums over all clients, up to that round.",
     ]
+    if mixes_label_spaces(rows):
+        notes.append(f"{MIXED.partition('. ')[0]}.")
     return filled(lines, {"users", *rows[0].at, "measured"}, notes)
 
 

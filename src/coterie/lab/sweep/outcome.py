@@ -11,6 +11,7 @@ from coterie.lab.sweep.space import PROTOCOLS, shown
 from coterie.lab.sweep.trial import Trial, complete
 from coterie.measure.protocols import Figures
 from coterie.measure.summary import Summary
+from coterie.report.columns import own
 from coterie.report.tables import Table
 from coterie.report.units import percent, percent_with_error
 
@@ -103,9 +104,21 @@ def _notes(found: Outcome) -> list[str]:
         return [*notes, "No trial is complete, so there is no best trial yet."]
     test = found.best_figures["test"]
     figures = [
-        f"{protocol.title} {percent_with_error(own.mean, own.stderr)}"
+        f"{protocol.title} {percent_with_error(own.mean, own.stderr, own.clients)}"
         for protocol in PROTOCOLS.values()
         if (own := test[protocol.key]).mean is not None
     ]
     chosen = f"Its scores on test examples, which were not used to choose: {'; '.join(figures)}."
-    return [*notes, f"Trial {found.best.number} is the best. {chosen}"]
+    return [*notes, f"Trial {found.best.number} is the best. {chosen}", *remarks(found)]
+
+
+def remarks(found: Outcome) -> list[str]:
+    """Return what readers of the scores must know about the best trial."""
+    if found.summary is None:
+        return []
+    choices = f"A client chooses among {own(found.summary.choices)}." if found.summary.choices else ""
+    if "model.labels" in found.keys:
+        choices += (
+            " Trials with other model.labels choose among other classes, so do not compare their scores directly."
+        )
+    return [*filter(None, [choices]), *(f"{remark}." for remark in found.summary.remarks())]

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from coterie.lab.sweep.charts import curves_chart, slice_chart
-from coterie.lab.sweep.outcome import Outcome
+from coterie.lab.sweep.outcome import Outcome, remarks
 from coterie.lab.sweep.space import PROTOCOLS, shown
 from coterie.lab.sweep.trial import Trial
 from coterie.report.document import chart, document, note, parted, recipe_section, section, table
@@ -56,7 +56,8 @@ def _mean(found: Outcome, split: str) -> str:
     if split not in found.best_figures:
         return f"<b>{percent(None)}</b>"
     own = found.best_figures[split][PROTOCOLS[found.protocol].key]
-    return f"<b>{percent(own.mean, 1)}</b> <span>± {percent(own.stderr, 1)} %</span>"
+    error = "one client" if own.clients == 1 else f"± {percent(own.stderr, 1)} %"
+    return f"<b>{percent(own.mean, 1)}</b> <span>{error}</span>"
 
 
 def _count(found: Outcome, state: str) -> int:
@@ -70,14 +71,15 @@ def _best(found: Outcome, trial: Trial) -> str:
         decides = " (used to choose)" if setting == found.protocol else ""
         name = f'<i class="swatch" style="--accent: {LOOKS[protocol].color}"></i>{protocol.title}{decides}'
         both = [found.best_figures[split][protocol.key] for split in ("validation", "test")]
-        rows.append([name, *(percent_with_error(own.mean, own.stderr) for own in both)])
+        rows.append([name, *(percent_with_error(own.mean, own.stderr, own.clients) for own in both)])
     return section(
         f"Best: trial {trial.number}",
         f'<p class="subtitle">{parted(settings)}</p>',
         table(["clients", "validation", "test"], rows),
         note(
             f"{escape(found.score.capitalize())} in percent, mean over clients ± standard error. Only validation "
-            "examples were used to choose this trial. Test scores are shown for no other trial."
+            "examples were used to choose this trial. Test scores are shown for no other trial. "
+            f"{escape(' '.join(remarks(found)))}"
         ),
     )
 
