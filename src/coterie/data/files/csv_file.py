@@ -21,6 +21,8 @@ def read_csv(path: Path) -> Table:
                     continue
                 if len(row) != len(names):
                     raise UserError(f"{path} line {reader.line_num} has {len(row)} values for {len(names)} columns")
+                if any("\0" in value for value in row):
+                    raise UserError(f"{path} line {reader.line_num} has a zero character; save it as CSV UTF-8")
                 rows.append(row)
                 lines.append(reader.line_num)
     except UnicodeDecodeError:

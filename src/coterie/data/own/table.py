@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from coterie.data.federation import Federation
 from coterie.data.files.csv_file import read_csv
-from coterie.data.own.columns import Table, deal, features_of, labels_of, matrix, names_of, splits_of
+from coterie.data.own.columns import Table, deal, features_of, labels_of, matrix, names_of, same_length, splits_of
 from coterie.data.own.pool import pool
+from coterie.data.own.values import BadValueError, to_array
 from coterie.errors import UserError
 
 TABLES = (".csv", ".parquet")
@@ -46,7 +47,18 @@ def frame(source: Any, name: str = "the table") -> Table:
         columns = source if isinstance(source, Mapping) else getattr(source, "columns", None)
     if columns is None:
         raise UserError(f"expected a path or a data frame, not {type(source).__name__}")
-    return Table(name, {str(each): np.asarray(source[each]) for each in columns}, lambda row: f"{name} row {row}")
+    found: dict[str, NDArray[Any]] = {}
+    for each in columns:
+        if str(each) in found:
+            raise UserError(f"{name} has more than one column {str(each)!r}; rename or remove one")
+        try:
+            found[str(each)] = to_array(source[each])
+        except BadValueError as error:
+            raise UserError(f"{name} row {error.row}: column {str(each)!r} {error}") from None
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{name}: column {str(each)!r} cannot be converted to an array: {error}") from None
+    same_length(name, found)
+    return Table(name, found, lambda row: f"{name} row {row}")
 
 
 def _read_parquet(path: Path) -> Table:
