@@ -100,7 +100,7 @@ def load(path: Path, more: Names | None = None) -> Any:
     The result is made of plain Python objects. Arrays are only at the top, in a dict at the top, or in a `Record`.
     """
     try:
-        return _plain(_Machine(path, {**_KNOWN, **(more or {})}).run(content(path)))
+        return _plain(_Machine(path, {**_KNOWN, **(more or {})}).run(content(path, cost=6)))
     except UserError:
         raise
     except Exception as error:  # damaged pickles raise almost any exception

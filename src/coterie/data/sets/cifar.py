@@ -24,7 +24,7 @@ def read_binary(path: Path, label_byte: int, label_bytes: int, num_classes: int)
 
     Each record starts with `label_bytes` label bytes; the label is the one at position `label_byte`.
     """
-    inside = content(path)
+    inside = content(path, cost=6)  # four for a float, one for itself
     record = label_bytes + _PIXELS
     if not inside or len(inside) % record:
         raise damaged(path, f"its {len(inside)} bytes are not a whole number of records of {record} bytes")

@@ -42,7 +42,7 @@ class CIFAR100(Dataset):
         train, test, meta = self.files()
         count = _COUNT[self.labels]
         if ".bin" in train.suffixes:
-            names = content(meta).decode("utf-8", "replace").split()
+            names = content(meta, cost=64).decode("utf-8", "replace").split()
             parts = [read_binary(path, _BYTE[self.labels], 2, count) for path in (train, test)]
         else:
             names = _named(meta, f"{self.labels}_label_names")

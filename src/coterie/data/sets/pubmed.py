@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from coterie.core.data import Index
 from coterie.data.examples import Examples
-from coterie.data.files import pickles
+from coterie.data.files import limits, pickles
 from coterie.data.files.fetch import File
 from coterie.data.files.locate import locate
 from coterie.data.files.unpack import content, damaged
@@ -111,6 +111,7 @@ def _features(path: Path) -> Features:
         raise damaged(path, "the rows of its sparse matrix are invalid")
     if columns.min(initial=0) < 0 or columns.max(initial=0) >= _FEATURES:
         raise damaged(path, f"it has a column outside 0..{_FEATURES - 1}")
+    limits.check(4 * _FEATURES * len(lengths), f"a matrix of {len(lengths):,} rows", path)
     cells = np.repeat(np.arange(len(lengths)), lengths) * _FEATURES + columns
     if len(np.unique(cells)) < len(cells):
         raise damaged(path, "an entry of its sparse matrix appears twice")
@@ -133,7 +134,7 @@ def _classes(path: Path, num_rows: int) -> Index:
 def _places(path: Path, num_first: int, num_last: int) -> Index:
     """Return the row of each node among the rows of allx and tx."""
     try:
-        nodes = np.array(content(path).split(), dtype=np.int64)
+        nodes = np.array(content(path, cost=24).split(), dtype=np.int64)
     except (ValueError, OverflowError) as error:
         raise damaged(path, f"it is not a list of nodes ({error})") from error
     if not np.array_equal(np.sort(nodes), np.arange(num_first, num_first + num_last)):
