@@ -71,14 +71,20 @@ ARRAY = (
     b"(K\x01K\x01K\x02\x86%s\x89U\x02\x00\xfftb."
 )
 """An array of two bytes, without its type."""
+OBJECTS = b"cnumpy\ndtype\nU\x02O8K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+"""The type of Python objects, with flags that deny it."""
 BYTES = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R"
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        # NumPy's own reader follows these states as pointers and crashes.
-        (ARRAY % (BYTES + b"(K\x03U\x01|K\x07NNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK?tb"), None),
+        # NumPy's own reader would follow the bytes of this array as pointers to objects, and crash.
+        ((ARRAY % OBJECTS).replace(b"U\x02\x00\xff", b"U\x10" + b"A" * 16), "not plain numbers"),
+        (
+            ARRAY % (BYTES + b"(K\x03U\x01|K\x07NNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK?tb"),
+            "the type of an array is invalid",
+        ),
         (ARRAY % b"cnumpy\ndtype\nU\x02O8K\x00K\x01\x87R", "not plain numbers"),
         (ARRAY % b"cnumpy\ndtype\nU\x02V8K\x00K\x01\x87R", "not plain numbers"),
         (ARRAY % (BYTES + b"(K\x03U\x01|tb"), "the type of an array is invalid"),

@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from math import prod
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from coterie.errors import UserError
 
 _ERRORS = (
     *(ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, IndexError, RuntimeError, OverflowError),
-    *(NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error),
+    *(NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error, TokenError),
 )
 """What damaged files raise."""
 _LONGEST_HEADER = 10_000

@@ -42,7 +42,9 @@ class _Type:
 
     def build(self, state: object) -> None:
         """Set the byte order, which is all that the state of a plain type can contain."""
-        if not isinstance(state, tuple) or len(state) != 8 or state[1] not in ("<", ">", "|"):
+        if not isinstance(state, tuple) or len(state) != 8 or state[2:5] != (None, None, None):
+            raise pickle.UnpicklingError("the type of an array is invalid")
+        if state[1] not in ("<", ">", "|"):
             raise pickle.UnpicklingError("the type of an array is invalid")
         if state[1] != "|":
             self.dtype = self.dtype.newbyteorder(state[1])

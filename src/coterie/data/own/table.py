@@ -93,7 +93,7 @@ def _text(pyarrow: Any) -> tuple[Any, ...]:
 
 def _check_parquet(path: Path, facts: Any) -> None:
     groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
-    unpacked = sum(group.column(j).total_uncompressed_size for group in groups for j in range(facts.num_columns))
+    unpacked = sum(group.total_byte_size for group in groups)  # pyarrow crashes on damaged facts about columns
     cells = sum(group.num_rows for group in groups) * facts.num_columns
     limits.check(
         2 * unpacked + 32 * cells, f"a table of {facts.num_rows:,} rows and {facts.num_columns:,} columns", path
