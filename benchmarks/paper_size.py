@@ -21,7 +21,7 @@ from coterie.clients import work
 from coterie.clients.engine import Call
 from coterie.data.federation import Federation
 from coterie.measure.evaluate import Scores
-from coterie.training import prepare
+from coterie.prepare import prepare
 
 CLIENTS, EXAMPLES, TESTS, FEATURES, HIDDEN = 100, 600, 100, 784, 200
 COHORT, TAU = 20, 50

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from coterie.data.federation import Federation
 from coterie.lab.endless import endless
+from coterie.prepare import prepare
 from coterie.recipe import Recipe
-from coterie.training import prepare
 
 Work = Callable[[], float]
 """A piece of work. It returns the seconds that it took."""

@@ -18,7 +18,7 @@ from coterie.clients.workload import Workload
 from coterie.core.steps import minibatch
 from coterie.core.tree import Tree
 from coterie.data.federation import Federation
-from coterie.training import prepare
+from coterie.prepare import prepare
 
 CLIENTS, EXAMPLES, FEATURES, HIDDEN, CLASSES = 1000, 20, 64, 32, 10
 STEPS, BATCH, RATE = 5, 4, 0.05

@@ -26,9 +26,9 @@ from coterie.errors import UserError
 from coterie.measure.evaluate import evaluate
 from coterie.models.model import Model
 from coterie.models.module import Own
+from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.streams import torch_seeded
-from coterie.training import prepare
 
 METHODS = registry.names("method")
 SIZES = (9, 3, 12, 1, 30, 2, 9)
@@ -246,7 +246,7 @@ def assert_same_rounds(
         assert_equal(play.shared, theirs.shared, tolerance)
         assert_equal(play.memory, theirs.memory, tolerance)
         assert play.loss == pytest.approx(theirs.loss, rel=tolerance)
-        assert play.refused == theirs.refused == []
+        assert play.refused == theirs.refused == {}
         assert replace(play.cost, seconds=0) == replace(theirs.cost, seconds=0)
         assert play.scores.keys() == theirs.scores.keys()
         for i, counts in play.scores.items():

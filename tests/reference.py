@@ -14,9 +14,9 @@ from coterie.clients.workload import Workload
 from coterie.core.method import Data, Labels, Method, Round, Task, Tree
 from coterie.models.mlp import MLP
 from coterie.models.model import Model
+from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.server.round import Played, play_round
-from coterie.training import prepare
 
 BODY = ("body.1.weight", "body.1.bias")
 HEAD = ("head.weight", "head.bias")

@@ -4,33 +4,22 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
-import torch
 from torch import nn
 
 from coterie import registry
-from coterie.clients.announcement import Announcement, Inputs
-from coterie.clients.choose import choose
-from coterie.clients.engine import Engine, reporting
-from coterie.clients.machine import set_up
-from coterie.clients.simulated import Simulated
-from coterie.clients.work import Work
-from coterie.clients.workload import Workload
-from coterie.core.method import Calibrates, Method, Round
+from coterie.core.method import Method
 from coterie.core.tree import Tree, digest, like
 from coterie.data.federation import Federation
 from coterie.errors import UserError
 from coterie.measure.record import Record
 from coterie.models.model import Model
 from coterie.models.module import Own
-from coterie.recipe import NAMED, PLAIN, EngineSettings, Recipe, Tables, changed, make
+from coterie.prepare import prepare
+from coterie.recipe import NAMED, PLAIN, Recipe, Tables, changed, make
 from coterie.report.page import page
 from coterie.run import Run
-from coterie.server.participation import Fixed
-from coterie.server.population import Population, PopulationSettings
-from coterie.server.rounds import Rounds
-from coterie.settings import length
 from coterie.storage.artifact import Artifact, Members, read_artifact, write_artifact
 from coterie.storage.folder import RunFolder
 from coterie.track.bars import on_stderr
@@ -147,97 +136,6 @@ def train(
         return training.play(after)
 
 
-class Prepared(NamedTuple):
-    """A run before its first round."""
-
-    announcement: Announcement
-    clients: Simulated
-    rounds: Rounds
-
-
-def prepare(recipe: Recipe, federation: Federation) -> Prepared:
-    """Prepare a run. Everything that can be wrong with a recipe is found here, before any work is done."""
-    if not len(federation.existing):
-        raise UserError("every client is a new user; keep some clients for training")
-    participation = recipe.run.cohorts(len(federation.existing))
-    participation.check(len(federation.existing))
-    everyone = participation == Fixed(len(federation.existing)) and recipe.population == PopulationSettings()
-    if recipe.method.everyone and not everyone:
-        name = registry.name_of("method", recipe.method)
-        raise UserError(f"{name} needs every client in every round; omit run.clients_per_round and [population]")
-    _check_names(recipe.method, federation)
-    device = _device(recipe.engine.device)
-    if device.type == "mps" and recipe.engine.dtype == "float64":
-        raise UserError('engine.device = "mps" has no float64; set engine.dtype = "float32" or engine.device = "cpu"')
-    federation = federation.to(getattr(torch, recipe.engine.dtype), device)
-    announcement = announced(recipe, federation)
-    work = announcement.work(device)
-    load = Workload(work, federation, recipe.aggregate)
-    announcement, load = _calibrated(announcement, load)
-    work, num_clients = load.work, len(federation.existing)
-    work.method.plan(Round(1, num_clients, federation.num_examples, num_clients, work.seed))  # it may object
-    clients = Simulated(load, *_engine(recipe.engine, load))
-    rounds = Rounds(
-        method=work.method,
-        task=work.task,
-        clients=clients,
-        participation=participation,
-        population=Population(recipe.population, federation.ids, federation.is_new, recipe.run.seed),
-        seed=recipe.run.seed,
-        num_rounds=recipe.run.rounds,
-        eval_every=recipe.run.eval_every,
-        adapt_steps=length(recipe.eval.adapt_steps),
-        eval_clients=recipe.eval.clients,
-        eval_last=recipe.run.eval_last,
-    )
-    return Prepared(announcement, clients, rounds)
-
-
-def _check_names(method: Method, federation: Federation) -> None:
-    """Check settings that are given by client name: every name must be a client, or "new" for all other clients."""
-    for field in fields(method):  # type: ignore[arg-type]
-        value = getattr(method, field.name)
-        for name in value if isinstance(value, dict) else ():
-            if name not in federation.ids and name != "new":
-                close = registry.nearest(name, federation.ids)
-                raise UserError(f"method.{field.name} names {name!r}{close}, which is not a client of this federation")
-
-
-def announced(recipe: Recipe, federation: Federation) -> Announcement:
-    """Return what the server announces to every client of a federation."""
-    labels = recipe.method.labels if recipe.model.labels == "auto" else recipe.model.labels
-    outputs = len(federation.labels) if labels == "global" else int(federation.classes.lengths().max())
-    tokens = None
-    if not federation.x.is_floating_point():
-        tokens = (int(federation.x.min()), int(federation.x.max()))
-    return Announcement(
-        method=recipe.method,
-        model=recipe.model,
-        labels=labels,
-        classes=federation.labels,
-        num_outputs=max(1, outputs),
-        inputs=Inputs(tuple(federation.x.shape[1:]), tokens, federation.edges is not None),
-        objective=federation.objective,
-        seed=recipe.run.seed,
-        dtype=recipe.engine.dtype,
-    )
-
-
-def _calibrated(announcement: Announcement, load: Workload) -> tuple[Announcement, Workload]:
-    """Fill in hyper-parameters that theory computes from numbers that each client announces."""
-    work, method = load.work, load.work.method
-    if not isinstance(method, Calibrates) or method.is_calibrated:
-        return announcement, load
-    federation = load.federation
-    measured = {}
-    for i in federation.existing.tolist():
-        with reporting(load, "measure", [i]):
-            measured[federation.ids[i]] = method.measure(work.task, load.data(i, "train", 0))
-    method = method.calibrate(measured)
-    work = Work(method, work.task, work.labels, work.seed)
-    return replace(announcement, method=method), replace(load, work=work)
-
-
 class Training:
     """A run that is ready to start or to continue. Creating it finds what is wrong, before any work is done."""
 
@@ -342,31 +240,9 @@ def _with(part: T, section: str, keys: Mapping[str, Any]) -> T:
     return make(type(part), section, {**before, **keys})
 
 
-def _engine(settings: EngineSettings, load: Workload) -> tuple[Engine, str]:
-    set_up(settings.threads)
-    if settings.kind == "auto":
-        return choose(load, settings.memory)
-    cls = registry.load("engine", settings.kind)
-    engine: Engine = cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
-    if why_not := engine.unfit(load):
-        raise UserError(f'engine.kind = "{settings.kind}" cannot do this: {why_not}; use "auto"')
-    engine.open(load)
-    return engine, "as configured"
-
-
 def _open(out: Path | None, recipe: Recipe, resume: bool) -> RunFolder | None:
     if out is None:
         if resume:
             raise UserError("to resume, name the folder of the run: out=FOLDER")
         return None
     return RunFolder.reopen(out, recipe.as_dict()) if resume else RunFolder.create(out, recipe.as_dict())
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if (name == "cuda" and not torch.cuda.is_available()) or (name == "mps" and not torch.backends.mps.is_available()):
-        raise UserError(
-            f'engine.device = "{name}" is not available on this machine or in this PyTorch; use "cpu" or "auto"'
-        )
-    return torch.device(name)

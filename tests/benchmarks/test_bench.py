@@ -10,7 +10,7 @@ from benchmarks.timing import timing_recipe
 from benchmarks import paper_size, population, suite, tiny_clients
 from commands import coterie
 from coterie.errors import UserError
-from coterie.training import prepare
+from coterie.prepare import prepare
 
 
 def bench(monkeypatch, *arguments):

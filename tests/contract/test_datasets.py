@@ -11,8 +11,8 @@ import torch
 
 import reference as ref
 from coterie import registry
+from coterie.prepare import prepare
 from coterie.recipe import Recipe
-from coterie.training import prepare
 from data.own.make import write_csv
 from data.sets import test_cifar, test_femnist
 
@@ -93,7 +93,7 @@ def test_a_round_on_every_engine_that_fits(name, method, tmp_path):
         if engine.unfit(setup.load) is None:
             store = ref.store(setup, engine)
             played = ref.play(setup, start, memory, store, cohort, rnd, scored=True)
-            assert played.refused == []
+            assert played.refused == {}
             assert sum(int(counts["examples"]) for counts in played.scores.values()) > 0
             results[kind] = (played, store)
     loop, kept = results.pop("loop")

@@ -270,7 +270,7 @@ def run(name: str, seed: int = 0, rounds: int = 12, **options: Any) -> Run:
 
 
 def without_seconds(history: list[Record]) -> list[Record]:
-    return [replace(record, cost=replace(record.cost, seconds=0.0)) for record in history]
+    return [replace(record, cost=replace(record.cost, seconds=0.0, eval_seconds=0.0)) for record in history]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -21,9 +21,9 @@ from coterie.clients.workload import Workload
 from coterie.core.method import Tree
 from coterie.core.tree import unstack
 from coterie.models.mlp import MLP
+from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.settings import settings
-from coterie.training import prepare
 from engines import METHODS
 
 COHORTS = ([0, 1, 2], [0, 2], [1, 2], [0, 1])

@@ -40,8 +40,8 @@ def test_the_update_of_a_cohort_has_the_mean_of_its_losses(method: FedAvg | PFLE
 
 def test_a_round_is_announced_with_its_steps() -> None:
     rnd = Round(3, 4, 17, 2.0, 5)
-    assert rnd.steps == 1
+    assert rnd.steps == 0
     assert rnd.announce(steps=7).steps == 7
     epochs = rnd.announce(steps="2 epochs")
     assert (epochs.steps, type(epochs.steps)) == (2, Epochs)
-    assert replace(epochs, steps=1) == rnd
+    assert replace(epochs, steps=0) == rnd

@@ -67,12 +67,12 @@ def test_a_round_with_everything():
         "population": {"clients": 3, "examples": 7},
         "silent": ["b"],
         "notes": {"beta": 0.5, "rate": "too large"},
-        "refused": ["a"],
+        "refused": {"a": "too large"},
         "eval": {**TEST, "validation": KEPT, "train_loss": 0.25},
         "cost": SPENT,
     }
     notes = {"beta": 0.5, "rate": "too large"}
-    record = Record(2, ("a",), None, COST, EVALUATED, PopulationSize(3, 7), ("b",), ("a",), notes)
+    record = Record(2, ("a",), None, COST, EVALUATED, PopulationSize(3, 7), ("b",), {"a": "too large"}, notes)
     assert written(record) == json.dumps(whole)
     assert Record.from_json(json.loads(written(record))) == record
 

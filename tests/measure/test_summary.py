@@ -48,7 +48,7 @@ def test_a_refused_reply_is_no_visit():
     arrays = clients([2, 2])
     arrays["wild"] = (np.full((8, 4), 1e30), np.arange(8) % 2, np.zeros((2, 4)), [0, 1])
     run = coterie.train(coterie.Federation.from_arrays(arrays), method=FedAvg(eta=10.0), rounds=1, model="logreg")
-    assert run.history[0].refused == ("wild",)
+    assert list(run.history[0].refused) == ["wild"]
     assert {row["client"]: row["visits"] for row in run.clients()} == {"c0-2": 1, "c1-2": 1, "wild": 0}
     assert run.summary.never_visited.as_is.clients == 1
 

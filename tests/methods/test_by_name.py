@@ -10,8 +10,8 @@ import reference as ref
 from coterie.errors import UserError
 from coterie.methods import FLIX, IScaffnew, Scafflix
 from coterie.models.logreg import LogReg
+from coterie.prepare import prepare
 from coterie.recipe import Recipe
-from coterie.training import prepare
 
 SHARES = {"client-0": 0.1, "client-1": 0.9, "client-2": 0.5, "client-3": 0.2}
 

@@ -30,10 +30,10 @@ from coterie.methods import FOMAML, PFLEGO, FedAvg, FedDecay, FedSGD
 from coterie.methods.feddecay import emphasis_limit
 from coterie.models.logreg import LogReg
 from coterie.models.module import Own
+from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.report.sections import protocol_sentence
 from coterie.report.terminal import closing_table
-from coterie.training import prepare
 
 # -- equation 10 and Table 1
 

@@ -13,10 +13,10 @@ from coterie.models.conv4 import Conv4
 from coterie.models.init import draw
 from coterie.models.model import Model
 from coterie.models.module import Own
+from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.settings import settings
 from coterie.streams import torch_seeded
-from coterie.training import prepare
 
 
 @settings

@@ -12,9 +12,10 @@ import reference as ref
 from coterie.errors import UserError
 from coterie.measure.record import PopulationSize
 from coterie.methods import PFLEGO, FedAvg
+from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.server.population import Population, PopulationSettings
-from coterie.training import Training, prepare
+from coterie.training import Training
 
 
 def population(federation=None, seed=0, **options) -> Population:

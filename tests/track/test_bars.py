@@ -13,9 +13,9 @@ from coterie.measure.cost import Cost
 from coterie.measure.protocols import Existing, New, Statistics
 from coterie.measure.record import Evaluated, Record
 from coterie.methods import FedAvg, Scafflix
+from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.track.bars import RunProgress
-from coterie.training import prepare
 
 
 def bars(method, clients, record=None):

@@ -31,8 +31,9 @@ class Replies:
     """The aggregate of the replies; None if nobody replied."""
     answered: list[int] = field(default_factory=list)
     """Clients whose replies are in the aggregate."""
-    refused: list[int] = field(default_factory=list)
-    """Clients whose replies were not finite. They count as if they had not answered."""
+    refused: dict[int, str] = field(default_factory=dict)
+    """Clients whose replies do not fit the shared model or are not finite, with the reason. They count as if they had
+    not answered."""
     scores: Counts = field(default_factory=dict)
     """Counts right after the local update, if they were asked for."""
     cost: Cost = Cost()  # noqa: RUF009 - it is frozen

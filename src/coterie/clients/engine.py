@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coterie.aggregate.rule import Total
 from coterie.clients import work
+from coterie.clients.messages import Names, majority, misfit, not_finite
 from coterie.clients.workload import Workload
 from coterie.core.method import Round, Tree
 from coterie.core.tree import finite_rows, num_bytes, unstack
@@ -86,26 +87,43 @@ class Group(NamedTuple):
 
 
 @dataclass
-class Results:
-    """Results of the local updates of a cohort, or of a part of it."""
+class Alike:
+    """Replies of some clients that all have the same names."""
 
     total: Total
     personal: dict[int, Tree] = field(default_factory=dict)
-    """New personal states of the clients that replied."""
-    refused: list[int] = field(default_factory=list)
-    """Clients whose results are not finite."""
+    """New personal states of these clients."""
+
+
+@dataclass
+class Results:
+    """Results of the local updates of a cohort, or of a part of it."""
+
+    replies: dict[Names, Alike] = field(default_factory=dict)
+    """Replies by the names of their tensors and numbers. Clients that agree are in one entry."""
+    refused: dict[int, str] = field(default_factory=dict)
+    """Clients whose replies do not fit or are not finite, with the reason."""
     bytes_up: int = 0
     scores: dict[int, Tree] = field(default_factory=dict)
     scoring_seconds: float = 0.0
 
     def merge(self, other: Self) -> None:
         """Add the results of another part of the cohort."""
-        self.total.merge(other.total)
-        self.personal |= other.personal
-        self.refused += other.refused
+        for names, theirs in other.replies.items():
+            if (mine := self.replies.setdefault(names, theirs)) is not theirs:
+                mine.total.merge(theirs.total)
+                mine.personal |= theirs.personal
+        self.refused |= other.refused
         self.bytes_up += other.bytes_up
         self.scores |= other.scores
         self.scoring_seconds += other.scoring_seconds
+
+    def agreed(self) -> Alike | None:
+        """Return the replies with the names that most clients sent, or None if there are none. Refuse all others."""
+        names, others = majority({names: alike.personal for names, alike in self.replies.items()})
+        self.refused = dict(sorted((self.refused | others).items()))
+        self.scores = {client: counts for client, counts in self.scores.items() if client not in others}
+        return None if names is None else self.replies[names]
 
 
 class Engine(ABC):
@@ -127,22 +145,29 @@ class Engine(ABC):
 
     def local_updates(self, load: Workload, cohort: Cohort) -> Results:
         """Do the local updates of a cohort, and aggregate the replies."""
-        results = Results(load.aggregate.start())
+        results = Results()
         update = partial(work.local_update, rnd=cohort.rnd)
         call = Call(update, cohort.shared, cohort.clients, (cohort.personal,), "train", cohort.rnd.index)
         for group in self.each_client(load, call):
             size = len(group.places)
             tensors, numbers, mine = group.results
-            finite = finite_rows(tensors, size) & finite_rows(numbers, size) & finite_rows(mine, size)
             results.bytes_up += num_bytes(tensors) + num_bytes(numbers)
-            results.refused += take(cohort.clients, [group.places[row] for row in (~finite).nonzero()[:, 0].tolist()])
+            if why := misfit(tensors, numbers, cohort.shared):
+                results.refused |= dict.fromkeys(take(cohort.clients, group.places), why)
+                continue
+            finite = finite_rows(tensors, size) & finite_rows(numbers, size) & finite_rows(mine, size)
+            parts = {"tensor": tensors, "number": numbers, "state": mine}
+            for row in (~finite).nonzero()[:, 0].tolist():
+                results.refused[cohort.clients[group.places[row]]] = not_finite(parts, row)
             if not finite.any():
                 continue
             group = group.only(finite)
             tensors, numbers, _ = group.results
-            results.total.add(cohort.weights[list(group.places)], tensors, numbers)
+            names = frozenset(tensors), frozenset(numbers)
+            alike = results.replies.get(names) or results.replies.setdefault(names, Alike(load.aggregate.start()))
+            alike.total.add(cohort.weights[list(group.places)], tensors, numbers)
             answered, personal = take(cohort.clients, group.places), group.rows(2)
-            results.personal |= dict(zip(answered, personal, strict=True))
+            alike.personal |= dict(zip(answered, personal, strict=True))
             if cohort.scored:
                 start, states = time.perf_counter(), (group.rows(0), personal)
                 scored = Call(work.score_updated, cohort.shared, answered, states, "test")
@@ -179,8 +204,13 @@ def take(values: Sequence[Any], places: Sequence[int]) -> list[Any]:
 
 
 @contextmanager
-def reporting(load: Workload, stage: str, clients: Sequence[int], index: int = 0) -> Iterator[None]:
-    """Name the method, the stage and the clients in an exception that a method raises."""
+def reporting(
+    load: Workload, stage: str, clients: Sequence[int], index: int = 0, *, batched: bool = False
+) -> Iterator[None]:
+    """Name the method, the stage and the clients in an exception that a method raises.
+
+    `batched` says that clients are computed together by vmap, where functions cannot look at the values of tensors.
+    """
     try:
         yield
     except (ClientError, UserError, MemoryError):
@@ -190,7 +220,11 @@ def reporting(load: Workload, stage: str, clients: Sequence[int], index: int = 0
         who, hint = f"client {names[0]}", ""
         if len(names) > 1:
             who = f"clients {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}, computed together"
-            hint = '; engine.kind = "loop" computes one client at a time and shows which one it is'
+        if batched:
+            hint = (
+                "; this engine runs the method under torch.func.vmap, where it cannot look at values of tensors, as "
+                'in float(loss), print(loss) or `if loss > 1`; engine.kind = "loop" computes one client at a time'
+            )
         when = f" in round {index}" if index else ""
         raise ClientError(
             f"{type(load.work.method).__name__}.{stage} failed for {who}{when}: {type(error).__name__}: {error}{hint}"

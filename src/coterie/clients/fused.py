@@ -16,7 +16,8 @@ from torch.func import vmap
 
 from coterie.aggregate.rule import Sum
 from coterie.clients import work
-from coterie.clients.engine import Call, Cohort, Results, reporting, take
+from coterie.clients.engine import Alike, Call, Cohort, Results, reporting, take
+from coterie.clients.messages import Names, majority, misfit, not_finite
 from coterie.clients.vmap import Vmap, groups
 from coterie.clients.workload import Workload
 from coterie.core.method import FixedBody, Tree
@@ -38,15 +39,14 @@ class Fused(Vmap):
         return super().unfit(load)
 
     def local_updates(self, load: Workload, cohort: Cohort) -> Results:
-        results = Results(load.aggregate.start())
+        results = Results()
         for part in self._fitting(load, cohort):
             results.merge(_at_once(load, cohort.part(part)))
-        if cohort.scored:
+        for alike in results.replies.values() if cohort.scored else ():
             start = time.perf_counter()
-            states = (list(results.personal.values()),)
-            call = Call(work.score, cohort.shared, list(results.personal), states, "test")
-            results.scores = self.answers(load, call)
-            results.scoring_seconds = time.perf_counter() - start
+            states = (list(alike.personal.values()),)
+            results.scores |= self.answers(load, Call(work.score, cohort.shared, list(alike.personal), states, "test"))
+            results.scoring_seconds += time.perf_counter() - start
         return results
 
     def _fitting(self, load: Workload, cohort: Cohort) -> Iterator[range]:
@@ -64,7 +64,6 @@ class Fused(Vmap):
 def _at_once(load: Workload, cohort: Cohort) -> Results:
     method, task = cast(FixedBody, load.work.method), load.work.task
     shared, clients, rnd = cohort.shared, cohort.clients, cohort.rnd
-    results = Results(load.aggregate.start())
     alike = groups(load, load.federation.sizes()[list(clients)].tolist(), [cohort.personal])
     batches = [load.gather(take(clients, group), "train", rnd.index) for group in alike]
     x = [_without_padding(data.x, data.mask) for data in batches]
@@ -73,38 +72,46 @@ def _at_once(load: Workload, cohort: Cohort) -> Results:
     on_features = vmap(partial(method.on_features, task, rnd=rnd))
     g_features: list[Tensor] = []
     numbers: Tree = {}
+    personal: dict[int, Tree] = {}
+    refused: dict[int, str] = {}
+    by_names: dict[Names, list[int]] = {}
     for group, data, own in zip(alike, batches, torch.split(features, [len(part) for part in x]), strict=True):
-        before = stack(take(cohort.personal, group))
-        with reporting(load, "on_features", take(clients, group), rnd.index):
-            g, sent, after = on_features(before, _padded(own, data.mask), data)
+        members, before, given = take(clients, group), stack(take(cohort.personal, group)), _padded(own, data.mask)
+        with reporting(load, "on_features", members, rnd.index, batched=True):
+            g, sent, after = on_features(before, given, data)
+        if why := misfit({"features": g}, sent, {"features": given[0]}):
+            refused |= dict.fromkeys(members, why)
+            continue
+        by_names.setdefault((frozenset(), frozenset(sent)), []).extend(members)
         w = cohort.weights[group].to(g)
         g_features.append(_without_padding(g.mul_(w.reshape(-1, *[1] * (g.ndim - 1))), data.mask))
         numbers = {name: numbers.get(name, 0) + torch.tensordot(w, value, dims=1) for name, value in sent.items()}
 
         finite = finite_rows({"": g}, len(group)) & finite_rows(sent, len(group)) & finite_rows(after, len(group))
-        results.refused += [clients[place] for place, ok in zip(group, finite.tolist(), strict=True) if not ok]
-        mine = unstack({**before, **after}, len(group))
-        results.personal |= dict(zip(take(clients, group), mine, strict=True))
-    if results.refused:
-        return _without(results.refused, load, cohort)
+        parts = {"gradient over": {"features": g}, "number": sent, "state": after}
+        refused |= {members[row]: not_finite(parts, row) for row in (~finite).nonzero()[:, 0].tolist()}
+        personal |= dict(zip(members, unstack({**before, **after}, len(group)), strict=True))
+    if refused := refused | majority(by_names)[1]:
+        return _without(refused, load, cohort)
 
     (gradient,) = pull_back(_joined(g_features))
     weight = float(cohort.weights.sum())
     moved = displacement(buffers, {name: shared[name] for name in task.buffers if name in shared})
     tensors = {**gradient, **{name: weight * value for name, value in moved.items()}}
-    cast(Sum, results.total).add_sum(weight, tensors, numbers)
-    results.bytes_up = len(clients) * (num_bytes(tensors) + num_bytes(numbers))
-    return results
+    total = cast(Sum, load.aggregate.start())
+    total.add_sum(weight, tensors, numbers)
+    replies = {(frozenset(tensors), frozenset(numbers)): Alike(total, personal)}
+    return Results(replies, bytes_up=len(clients) * (num_bytes(tensors) + num_bytes(numbers)))
 
 
-def _without(refused: list[int], load: Workload, cohort: Cohort) -> Results:
+def _without(refused: dict[int, str], load: Workload, cohort: Cohort) -> Results:
     """Do the updates of the other clients alone, because what is not finite would spoil the common backward pass."""
     places = [place for place, client in enumerate(cohort.clients) if client not in refused]
     if places:
         results = _at_once(load, cohort.part(places))
         results.bytes_up += results.bytes_up // len(places) * len(refused)
     else:
-        results = Results(load.aggregate.start())
+        results = Results()
     results.refused = refused
     return results
 

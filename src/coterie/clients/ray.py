@@ -62,7 +62,7 @@ class Ray(Engine):
         parts = self._shards(load, cohort.clients)
         jobs = [partial(_local_updates, cohort._replace(shared={}).part(part)) for part in parts]
         answers: list[Results] = self._crew.do(load, cohort.shared, jobs)
-        results = Results(load.aggregate.start())
+        results = Results()
         for answer in answers:
             results.merge(answer)
         results.scoring_seconds = max(answer.scoring_seconds for answer in answers)  # they score at the same time

@@ -11,6 +11,7 @@ from torch import Tensor
 from coterie.clients import work
 from coterie.clients.clients import Clients, Replies, Scored
 from coterie.clients.engine import Call, Cohort, Engine, reporting
+from coterie.clients.messages import Untouched
 from coterie.clients.workload import Workload
 from coterie.core.counting import CountFlops
 from coterie.core.data import Index
@@ -51,16 +52,19 @@ class Simulated(Clients):
 
     def update(self, shared: Tree, cohort: Sequence[int], weights: Tensor, rnd: Round, scored: bool) -> Replies:
         personal = [self.personal(client) for client in cohort]
+        untouched = Untouched({"shared model": shared, "data": {"x": self.load.federation.x}})
         results = self.engine.local_updates(self.load, Cohort(shared, cohort, personal, weights, rnd, scored))
-        self._pending = results.personal
+        untouched.check(type(self.load.work.method).__name__)
+        agreed = results.agreed()
+        self._pending = agreed.personal if agreed else {}
         sizes = self.sizes()[list(cohort)].tolist()
         outputs = [self.load.num_outputs(client) for client in cohort]
         cost = local_work(self.load.work.method, self.load.work.probe, list(zip(sizes, outputs, strict=True)), rnd)
         owed = sum(self._owed.pop(client, 0) for client in cohort)
         return Replies(
-            results.total.result() if results.personal else None,
-            list(results.personal),
-            sorted(results.refused),
+            agreed.total.result() if agreed else None,
+            list(self._pending),
+            results.refused,
             results.scores,
             cost + Cost(bytes_up=results.bytes_up, flops=owed),
             results.scoring_seconds,

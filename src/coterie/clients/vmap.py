@@ -52,7 +52,7 @@ class Vmap(Engine):
                     name: value.expand(len(part), *value.shape) if name in own_copy else value
                     for name, value in call.shared.items()
                 }
-                with reporting(load, call.stage, take(call.clients, part), call.round):
+                with reporting(load, call.stage, take(call.clients, part), call.round, batched=True):
                     results = vmap(function, in_dims=(common, *axes))(given, *mine, *data)
                 yield Group(part, results)
 

@@ -23,8 +23,8 @@ class Round:
     """r: *expected* size of the cohort, so that a client takes part with probability r/I."""
     seed: int
     """Seed of the run."""
-    steps: int = 1
-    """Number of local steps, or Epochs. The method sets it in `plan`."""
+    steps: int = 0
+    """Number of local steps, or Epochs; 0 until the method has set it in `plan`."""
 
     def announce(self, *, steps: int | str) -> "Round":
         """Return the round with its number of local steps."""

@@ -1,6 +1,6 @@
 """The record of a round, as in rounds.jsonl and in `Run.history`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -56,8 +56,8 @@ class Record:
     """Size of the population, if it differs from the round before."""
     silent: tuple[str, ...] = ()
     """Ids of the clients that were sampled but did not answer."""
-    refused: tuple[str, ...] = ()
-    """Ids of the clients whose messages were not finite and were ignored."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Ids of the clients whose messages did not fit or were not finite and were ignored, with the reason."""
     notes: dict[str, float | str] = field(default_factory=dict)
     """Notes of the method by name. Strings are warnings to show, numbers are only recorded."""
 
@@ -76,7 +76,7 @@ class Record:
             "population": self.population and asdict(self.population),
             "silent": list(self.silent),
             "notes": self.notes,
-            "refused": list(self.refused),
+            "refused": self.refused,
             "eval": self.eval and self.eval.to_json(),
         }
         return {
@@ -99,6 +99,11 @@ class Record:
             eval=Evaluated.from_json(tree["eval"]) if tree.get("eval") else None,
             population=PopulationSize(population["clients"], population["examples"]) if population else None,
             silent=tuple(tree.get("silent", ())),
-            refused=tuple(tree.get("refused", ())),
+            refused=_reasons(tree.get("refused", {})),
             notes=dict(tree.get("notes", {})),
         )
+
+
+def _reasons(refused: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    """Read which messages were refused. Earlier versions did not record why."""
+    return dict(refused) if isinstance(refused, Mapping) else dict.fromkeys(refused, "was not finite")

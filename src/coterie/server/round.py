@@ -9,7 +9,7 @@ import torch
 from coterie.clients.clients import Clients, Counts
 from coterie.core.method import Method, Receives, Round, Task, Tree
 from coterie.core.tree import is_finite, like, num_bytes
-from coterie.errors import DivergedError
+from coterie.errors import DivergedError, UserError
 from coterie.measure.cost import Cost
 
 
@@ -21,13 +21,24 @@ class Played:
     memory: Tree
     loss: float | None
     """Mean training loss of the cohort, if the method reports it."""
-    refused: list[int]
-    """Clients whose replies were not finite."""
+    refused: dict[int, str]
+    """Clients whose replies do not fit or are not finite, with the reason."""
     notes: dict[str, float | str]
     """What the method has to say about the round."""
     scores: Counts
     """Counts of right answers of each client right after its local update, if they were asked for."""
     cost: Cost
+
+
+def planned(method: Method, rnd: Round) -> Round:
+    """Return the round as the method announces it. Raises UserError if the method forgot to."""
+    announced = method.plan(rnd)
+    if not isinstance(announced, Round) or announced.steps < 1:
+        raise UserError(
+            f"{type(method).__name__}.plan must return rnd.announce(steps=...) with at least one local step, not "
+            f"{announced!r}"
+        )
+    return announced
 
 
 def play_round(
@@ -53,17 +64,26 @@ def play_round(
         scored: whether clients are scored right after their local updates.
     """
     if not cohort:
-        return Played(shared, memory, None, [], {}, {}, Cost())
+        return Played(shared, memory, None, {}, {}, {}, Cost())
     start = time.perf_counter()
     weights = method.weights(torch.as_tensor(clients.sizes()[list(cohort)], dtype=torch.float64), rnd)
 
     replies = clients.update(shared, cohort, weights, rnd, scored)
     if replies.update is None:
-        raise DivergedError(f"round {rnd.index}: no client of the cohort sent finite numbers; lower the learning rates")
+        first, why = next(iter(replies.refused.items()))
+        raise DivergedError(
+            f"round {rnd.index}: no reply of the cohort can be used. Client {clients.ids[first]!r}: {why}. If "
+            "values are not finite, lower the learning rates"
+        )
 
     after, memory = method.server_update(task, shared, memory, replies.update, rnd)
     if not is_finite(after):
         raise DivergedError(f"round {rnd.index}: the shared model has NaN or infinite values; lower the learning rates")
+    if not is_finite(memory):
+        raise DivergedError(
+            f"round {rnd.index}: the memory of the server's optimizer has NaN or infinite values, which would freeze "
+            "weights for good; look for a client with very large inputs, or lower the learning rates"
+        )
     after = like(shared, after)  # arithmetic may change strides, and then a resumed run would round differently
 
     clients.keep(after, rnd)

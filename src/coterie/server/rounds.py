@@ -18,7 +18,7 @@ from coterie.measure.evaluate import Evaluation, Scores, evaluate, measured
 from coterie.measure.record import PopulationSize, Record
 from coterie.server.participation import Participation
 from coterie.server.population import Population
-from coterie.server.round import play_round
+from coterie.server.round import planned, play_round
 
 logger = logging.getLogger("coterie")
 
@@ -101,7 +101,7 @@ class Rounds:
         answering, r = self.population.answering(asked, r, index)
         cohort, silent = answering.tolist(), np.setdiff1d(asked, answering).tolist()
         examples = int(self.clients.sizes()[present].sum())
-        rnd = self.method.plan(Round(index, len(present), examples, r, self.seed))
+        rnd = planned(self.method, Round(index, len(present), examples, r, self.seed))
         due = index % self.eval_every == 0 or index > self.num_rounds - self.eval_last
 
         sent, start = self.shared, time.perf_counter()
@@ -120,7 +120,7 @@ class Rounds:
             eval=measured(self.clients, self.latest, Scores.of(played.scores)) if due and self.latest else None,
             population=PopulationSize(rnd.num_clients, rnd.num_examples) if changed else None,
             silent=tuple(ids[i] for i in silent),
-            refused=tuple(ids[i] for i in played.refused),
+            refused={ids[i]: why for i, why in played.refused.items()},
             notes=played.notes,
         )
         self._log(record)
@@ -136,9 +136,11 @@ class Rounds:
         if not record.cohort:
             self._warn_once("", f"round {record.round}: no client took part, so the shared model stays as it was")
         if record.refused:
+            first, why = next(iter(record.refused.items()))
             logger.warning(
-                f"round {record.round}: {len(record.refused)} of {len(record.cohort)} clients sent numbers that are "
-                "not finite and are left out; they are not a random sample, so the weights of the others are biased"
+                f"round {record.round}: the replies of {len(record.refused)} of {len(record.cohort)} clients were "
+                f"refused and are left out. Client {first!r}: {why}. They are not a random sample, so the weights of "
+                "the others are biased"
             )
         if record.eval:
             logger.info(record.told(self.task.objective.score))

@@ -17,12 +17,13 @@ from coterie.lab.papers.experiment import SCALES, Cell, Experiment, Variant, cel
 from coterie.lab.papers.kept import Kept
 from coterie.lab.papers.measured import Measured, figures_of, is_finished
 from coterie.measure.record import Record
+from coterie.prepare import prepare
 from coterie.recipe import Recipe, load
 from coterie.report.tables import Table
 from coterie.report.units import DASH, duration
 from coterie.storage.files import write_atomically
 from coterie.storage.folder import first_difference
-from coterie.training import Training, prepare
+from coterie.training import Training
 
 DIVERGED = "diverged.txt"
 """File in the folder of a run that diverged, with the error message."""

@@ -28,9 +28,9 @@ from coterie.lab.papers import scafflix_figures as figures
 from coterie.lab.papers.laboratory import Laboratory, Measurement, Result
 from coterie.lab.papers.mixtures import Logistic, Mixtures, Vector, logistics, one_vector
 from coterie.models.module import Own
+from coterie.prepare import Prepared, prepare
 from coterie.recipe import Recipe, Tables
 from coterie.report.tables import Table
-from coterie.training import Prepared, prepare
 
 RECIPE = "scafflix/mushrooms"
 DATA = ("mushrooms", "a6a", "w6a")

@@ -21,13 +21,14 @@ from coterie.lab.sweep.study import Pruner, Study, hyperband
 from coterie.lab.sweep.trial import Trial, complete, folder_of
 from coterie.measure.record import Evaluated, Record
 from coterie.measure.summary import Summary
+from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.report.tables import Table
 from coterie.report.words import things
 from coterie.server.rounds import Rounds
 from coterie.storage.files import write_atomically
 from coterie.storage.folder import first_difference
-from coterie.training import Training, prepare
+from coterie.training import Training
 
 USUAL_TRIALS = 30
 """Default number of TPE trials."""

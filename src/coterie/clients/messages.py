@@ -1,0 +1,87 @@
+"""What a reply must look like to be aggregated. Nothing is broadcast, converted or completed.
+
+Replies are checked where they are received, before anything is computed with them. A client whose reply does not fit
+counts as if it had not answered, and the record of the round says why.
+"""
+
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import Tensor
+
+from coterie.core.tree import Tree
+from coterie.errors import ClientError
+
+Names = tuple[frozenset[str], frozenset[str]]
+"""Names of the tensors and of the numbers in a reply."""
+NOT_FINITE = "has values that are NaN or infinite"
+
+
+def misfit(tensors: Tree, numbers: Tree, shared: Tree) -> str | None:
+    """Return why replies, stacked along a leading axis, do not fit the shared model, or None if they do."""
+    for name, value in tensors.items():
+        if (own := shared.get(name)) is None:
+            return f"the tensor {name!r} is not part of the shared model"
+        if value.shape[1:] != own.shape:
+            return f"the tensor {name!r} has shape {tuple(value.shape[1:])} instead of {tuple(own.shape)}"
+        if value.dtype != own.dtype:
+            return f"the tensor {name!r} has type {value.dtype} instead of {own.dtype}"
+    for name, value in numbers.items():
+        if value.ndim != 1:
+            return f"the number {name!r} has shape {tuple(value.shape[1:])}, but must be a single number"
+        if value.is_complex():
+            return f"the number {name!r} is complex"
+    return None
+
+
+def majority(clients: Mapping[Names, Collection[int]]) -> tuple[Names | None, dict[int, str]]:
+    """Return the names in the replies of most clients, and why the replies of all others are refused.
+
+    Args:
+        clients: clients by the names of the tensors and of the numbers in their replies. If two groups are equally
+            large, those who sent more names are right.
+    """
+    if not clients:
+        return None, {}
+    best = max(clients, key=lambda names: (len(clients[names]), *map(len, names), *map(sorted, names)))
+    return best, {client: _unlike(names, best) for names in clients if names != best for client in clients[names]}
+
+
+def _unlike(names: Names, others: Names) -> str:
+    for mine, theirs in zip(names, others, strict=True):
+        if missing := sorted(theirs - mine):
+            return f"{missing[0]!r} is missing, which other clients sent"
+        if more := sorted(mine - theirs):
+            return f"{more[0]!r} was not sent by other clients"
+    raise ValueError("the names are equal")
+
+
+def not_finite(trees: Mapping[str, Tree], row: int) -> str:
+    """Name the first value of a client that is not finite, given its reply by kind and its row in the stack."""
+    for kind, tree in trees.items():
+        for name, value in tree.items():
+            if not bool(torch.isfinite(value[row]).all()):
+                return f"the {kind} {name!r} {NOT_FINITE}"
+    return f"a sum {NOT_FINITE}"
+
+
+class Untouched:
+    """Tensors that a method must not change in place, with the versions that PyTorch counts."""
+
+    def __init__(self, trees: Mapping[str, Tree]) -> None:
+        self._trees = trees
+        self._before = {kind: _versions(tree) for kind, tree in trees.items()}
+
+    def check(self, method: str) -> None:
+        """Raise ClientError if a tensor has been changed or replaced since."""
+        for kind, tree in self._trees.items():
+            before, now = self._before[kind], _versions(tree)
+            if changed := [name for name in before.keys() | now.keys() if before.get(name) != now.get(name)]:
+                raise ClientError(
+                    f"{method}.local_update changed {sorted(changed)[0]!r} of the {kind} in place, so that the next "
+                    "client would start from another model; compute new tensors and return them"
+                )
+
+
+def _versions(tree: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
+    return {name: (id(value), value._version) for name, value in tree.items()}
