@@ -79,11 +79,13 @@ def _in_child(campaign: Campaign, seeds: Sequence[int]) -> Iterator[Outcome]:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(read)
-        os.setpgid(0, 0)  # so that a hanging attempt can be ended together with its own children
-        for seed in seeds:
-            os.write(write, (json.dumps(attempted(campaign, seed)) + "\n").encode())
-        os._exit(0)
+        try:
+            os.close(read)
+            os.setpgid(0, 0)  # so that a hanging attempt can be ended together with its own children
+            for seed in seeds:
+                os.write(write, (json.dumps(attempted(campaign, seed)) + "\n").encode())
+        finally:
+            os._exit(0)
     os.close(write)
     os.set_blocking(read, False)
     ended, hangs, done, text, last = False, False, 0, b"", time.monotonic()

@@ -81,7 +81,8 @@ def here(*arguments: object) -> None:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             cli.main()
     except SystemExit as stop:
-        assert not stop.code, sys.argv
+        if stop.code:
+            raise RuntimeError(f"exit code {stop.code}: {arguments}") from None
     finally:
         sys.argv = before
         logging.getLogger("coterie").handlers[:] = handlers

@@ -1,4 +1,4 @@
-"""Campaign `kills`: SIGKILL at random instants, also while resuming. The folder must end like that of an unbroken run."""
+"""Campaign `kills`: SIGKILL at random instants, also while resuming. All files must equal those of an unbroken run."""
 
 from pathlib import Path
 from random import Random

@@ -20,11 +20,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # forked children must not wait f
 os.environ.setdefault("COTERIE_OFFLINE", "1")
 sys.path[0] = str(Path(__file__).parents[1])
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console  # noqa: E402
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: E402
 
-from attack.campaign import Campaign, Outcome, attempted, outcomes
-from attack.campaigns import CAMPAIGNS
+from attack.campaign import Campaign, Outcome, attempted, outcomes  # noqa: E402
+from attack.campaigns import CAMPAIGNS  # noqa: E402
 
 SHOWN = 20
 """Number of escapes of each campaign that the table lists."""
