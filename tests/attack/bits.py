@@ -79,7 +79,8 @@ def resumed(folder: Path, rounds: int) -> Seen:
         raise _Stopped
 
     changes = [f"run.rounds={rounds}"] if rounds else []
-    with patch.object(Training, "play", play), patch.object(command_run, "on_interrupt", list):
+    quick = patch.object(os, "fsync", lambda _: None)
+    with quick, patch.object(Training, "play", play), patch.object(command_run, "on_interrupt", list):
         try:
             command_run.run(resume=folder, changes=changes, as_json=True)
         except _Stopped:

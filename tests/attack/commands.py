@@ -1,4 +1,7 @@
-"""Campaign `commands`: wrong command lines. Each ends with exit code 2 and a message, never with a traceback."""
+"""Campaign `commands`: wrong command lines. Each ends with a message, never with a traceback.
+
+The exit code is 2, or 1 if the operating system refuses something.
+"""
 
 import os
 from functools import cache
@@ -125,7 +128,8 @@ def attempt(seed: int, folder: Path) -> str:
     about = f"coterie {' '.join(map(repr, arguments))}"[:200]
     if ended.code == TRACEBACK or "Traceback (most recent call last)" in ended.output:
         raise Escape(f"{about}: traceback: {last_line(ended.output)[:200]}")
-    if ended.code != 2:
+    stopped = ended.code == 1 and last_line(ended.output).startswith("stopped:")  # by the system, as by a full disk
+    if ended.code != 2 and not stopped:
         how = "takes more than a minute" if ended.code == -9 else f"exit code {ended.code}"
         raise Escape(f"{about}: {how}: {last_line(ended.output)[:200]}")
     if not ended.output.strip():
@@ -135,7 +139,7 @@ def attempt(seed: int, folder: Path) -> str:
 
 CAMPAIGN = Campaign(
     "commands",
-    "wrong command lines: exit code 2, a message, and no traceback",
+    "wrong command lines: a message, exit code 2 (1 if the system refuses something), and no traceback",
     attempt,
     prepare,
     1 << 31,

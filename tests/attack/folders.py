@@ -80,12 +80,12 @@ def compare(out: Path, expected: Path) -> None:
         {name: _timeless(name, raw) for name, raw in contents(folder).items() if name not in ABOUT}
         for folder in (out, expected)
     )
+    if different := [name for name in mine.keys() & other.keys() if mine[name] != other[name]]:
+        raise Escape(f"{len(different)} files differ from an unbroken run: {_first(min(different), mine, other)}")
     if extra := sorted(mine.keys() - other.keys()):
         raise Escape(f"the folder has files that an unbroken run has not: {', '.join(extra[:4])}")
     if missing := sorted(other.keys() - mine.keys()):
         raise Escape(f"the folder lacks files of an unbroken run: {', '.join(missing[:4])}")
-    if different := [name for name in mine if mine[name] != other[name]]:
-        raise Escape(f"{len(different)} files differ from an unbroken run: {_first(different[0], mine, other)}")
 
 
 def _timeless(name: str, raw: bytes) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -274,15 +274,29 @@ def prepare() -> int:
     return 1 << 31
 
 
-def attempt(seed: int, folder: Path) -> str:
-    """Let some clients send malformed replies, and see what becomes of the round."""
+class Plan(NamedTuple):
+    """A run with malformed replies."""
+
+    name: str
+    engine: str
+    kind: str
+    victims: str
+
+
+def plan(seed: int) -> Plan:
+    """Return the run of an attempt."""
     rng = Random(seed)
     engine = ("loop", "vmap", "fused")[seed % 3]
     name = "pflego" if engine == "fused" else rng.choice(("fedavg", "fedper"))
     kinds = [*FUSED] if engine == "fused" else [*STRUCTURE, *VALUES, *MUTATIONS]
     kind = rng.choice([kind for kind in kinds if kind != "head" or name == "fedper"])
     single = engine == "loop" or kind.startswith(("nan", "infinity"))
-    victims = str(rng.randrange(len(SIZES))) if single and rng.random() < 0.7 else "large"
+    return Plan(name, engine, kind, str(rng.randrange(len(SIZES))) if single and rng.random() < 0.7 else "large")
+
+
+def attempt(seed: int, folder: Path) -> str:
+    """Let some clients send malformed replies, and see what becomes of the round."""
+    name, engine, kind, victims = plan(seed)
     about = f"{name} on {engine}, {kind}, victims {victims}"
     told = _Told()
     logger = logging.getLogger("coterie")

@@ -19,6 +19,10 @@ NEEDS_SPACE = ("open", "write", "fsync", "mkdir")
 """Operations that fail on a full disk."""
 
 
+STRIDE = 7_919
+"""Attempts that follow each other are this far apart, so that a few are spread over all operations."""
+
+
 class Fault(NamedTuple):
     """What happens at a file operation."""
 
@@ -150,7 +154,7 @@ def prepare() -> int:
 
 def attempt(seed: int, folder: Path) -> str:
     """Let one operation fail, continue the run, and compare."""
-    method, fault = faults()[seed * 7919 % len(faults())]  # a few attempts are spread over all of them
+    method, fault = faults()[seed * STRIDE % len(faults())]
     expected, _ = unbroken(method, (ROUNDS,), EVERY)
     out, start = folder / expected.name, settings(method, ROUNDS, EVERY)
     ended = command("run", *start, "--out", out, before=Faults(out, fault).install)
@@ -173,7 +177,8 @@ def attempt(seed: int, folder: Path) -> str:
 def _check_message(about: str, ended: Ended, out: Path, begun: bool) -> None:
     if ended.code == 0:
         raise Escape(f"{about}: the error is ignored, exit code 0")
-    _, _, told = " ".join(ended.output.split()).rpartition("left ")  # what follows the progress bars
+    words = " ".join(ended.output.split())
+    told = words[max(words.rfind("stopped:"), words.rfind("error:"), 0) :]  # without progress bars
     if str(out) not in told:
         raise Escape(f"{about}: the message does not name the path: {told}")
     if begun and "--resume" not in told:
