@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from attack.campaign import Campaign, Escape
 from attack.children import TRACEBACK, Ended, command
-from attack.folders import METHODS, compare, finish, settings, unbroken, warm_up, workspace
+from attack.folders import compare, finish, settings, unbroken, warm_up, workspace
 
+METHODS = ("pflego", "fedavg", "scafflix")
 ROUNDS, EVERY = 3, 1
+"""The third checkpoint deletes the first one."""
 KILLED = 137
 NEEDS_SPACE = ("open", "write", "fsync", "mkdir")
 """Operations that fail on a full disk."""
