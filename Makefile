@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-all check bench clean
+.PHONY: run test test-all check bench attack clean
 
 run: .venv/ready
 	$(BIN)/coterie run
@@ -22,6 +22,10 @@ check: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/coterie bench --out benchmarks/results
+
+# An hour or two. It continues where it was stopped; remove attack-results to begin again.
+attack: .venv/ready
+	$(BIN)/python tests/attack/run.py --out attack-results
 
 clean:
 	rm -rf .venv

@@ -9,6 +9,7 @@ import json
 import lzma
 import pickle
 import tarfile
+import warnings
 import zipfile
 from collections.abc import Callable
 from functools import cache
@@ -20,6 +21,7 @@ import h5py
 import numpy as np
 from PIL import Image
 
+from attack.campaign import Campaign, Escape
 from attack.mutate import EXTREMES, ODD_TEXTS, column, damaged, value
 from coterie import recipe, registry
 from coterie.data.federation import Federation
@@ -27,6 +29,7 @@ from coterie.data.files import idx, pickles, unpack
 from coterie.data.sets import cifar, libsvm, omniglot, pubmed, sst2
 from coterie.data.sets.femnist import FEMNIST
 from coterie.data.sets.shakespeare import Shakespeare
+from coterie.errors import UserError
 
 Attempt = Callable[[int, Path], None]
 SOME = np.random.default_rng(0)
@@ -424,3 +427,32 @@ def attempts() -> dict[str, Attempt]:
 def _written(path: Path, raw: bytes) -> Path:
     path.write_bytes(raw)
     return path
+
+
+def prepare() -> int:
+    """Make nothing. There is no end of attempts."""
+    return 1 << 31
+
+
+def attempt(seed: int, folder: Path) -> str:
+    """Make a malformed input for one of the readers, and read it."""
+    number, place = divmod(seed, len(attempts()))
+    name, read = [*attempts().items()][place]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            read(number, folder)
+        except UserError as error:
+            return f"{name}: refused: {str(error)[:100]}"
+        except Exception as error:
+            raise Escape(f"{name}, input {number}: {type(error).__name__}: {str(error)[:200]}") from error
+    return f"{name}: read"
+
+
+CAMPAIGN = Campaign(
+    "readers",
+    "malformed files, tables and arrays of users: a reader refuses them with a message or reads them",
+    attempt,
+    prepare,
+    5_000,
+)
