@@ -44,6 +44,14 @@ def test_the_mean_over_coins_and_not_the_luckiest():
     assert len(over_coins(placed).headings) == len(line)
 
 
+def test_claims_compare_means_over_coins():
+    """GD takes three rounds. The second coin takes five, so the mean is three, and one line does not hold."""
+    gd, fast, slow = [1.0, 0.1, 0.1, 1e-8], [1.0, 1e-8], [1.0, *[0.1] * 4, 1e-8]
+    placed = [curve("gd", "1", "0", gd), curve("scafflix", "1", "0", fast), curve("scafflix", "1", "1", slow)]
+    assert any("It holds in 0 of 1 lines" in note for note in over_coins(placed).notes)
+    assert any("It holds in 1 of 1 lines" in note for note in over_coins(placed[:2]).notes)
+
+
 def test_a_coin_that_does_not_arrive_leaves_no_mean():
     placed = [curve("gd", "1", "0", [1.0, 1e-8]), curve("scafflix", "1", "0", [1.0, 1e-8])]
     (line,) = over_coins([*placed, curve("scafflix", "1", "1", [1.0, 1e-7])]).lines

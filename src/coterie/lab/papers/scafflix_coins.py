@@ -53,7 +53,8 @@ def over_coins(placed: Sequence[figures.PlacedResult]) -> Table:
     title = f"Rounds to a gap of {figures.GAP:g}, and to {figures.SHARE:g} of the first gap, over several coins"
     notes = [
         "Scafflix: mean over coins ± standard error. Coins: fewest and most rounds of a coin. Ratio: rounds of GD, "
-        "divided by the mean rounds of Scafflix."
+        "divided by the mean rounds of Scafflix.",
+        *figures.claims(figures.entries(curves)),
     ]
     return Table(["data", "split", "alpha", "1/p", *headings, *shared], lines, title, notes)
 
