@@ -84,7 +84,7 @@ def test_the_guide_to_own_data_runs_without_python(tmp_path, monkeypatch):
         assert coterie(monkeypatch, *arguments, "--out", "run") == 0
     rounds = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
     assert len(rounds) == 40  # of the recipe digits, which goes on where nothing is said
-    assert len(json.loads(rounds[-1])["cohort"]) == 4
+    assert len(json.loads(rounds[-1])["cohort"]) == 5
 
 
 def test_the_guide_to_scafflix_runs(play, capsys):

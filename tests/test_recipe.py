@@ -495,3 +495,50 @@ def test_what_a_sweep_searches_is_no_part_of_a_run():
     tables = {"data": {"name": "digits"}, "method": {"name": "pflego"}}
     searched = {**tables, "sweep": {"space": {"method": {"tau": [5, 20]}}}}
     assert Recipe.parse(searched).as_dict() == Recipe.parse(tables).as_dict()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("[run]\nseed = " + "9" * 5000, "is not TOML: Exceeds the limit"),
+        ("[run]\nseed = 0x" + "f" * 5000, r"run\.seed must be an integer of at most 64 bits"),
+        ("[run]\nseed = 9223372036854775808", r"run\.seed must be an integer of at most 64 bits"),
+        ("[method]\nalpha = " + "[" * 50_000, "its values are nested too deeply"),
+        ("[method]\nalpha = " + "[" * 50 + "]" * 50, r"method\.alpha[.0]* is nested more than 10 levels deep"),
+        ("method." + "a." * 40_000 + "a = 1", r"method[.a]* is nested more than 10 levels deep"),
+        ('[data]\nname = "table"\npath = "a\\u0000b"', "contains a zero character"),
+        ('[data]\nname = "table"\npath = "~nobody9/a.csv"', "the home folder of a user who does not exist"),
+        ("# " + "a" * 1_000_000, "a recipe has at most 1,000,000 bytes"),
+    ],
+)
+def test_a_file_that_no_one_can_mean_is_refused(tmp_path: Path, content: str, reason: str) -> None:
+    (tmp_path / "r.toml").write_text(content)
+    with pytest.raises(UserError, match=reason) as caught:
+        read(tmp_path / "r.toml")
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("run.seed=" + "9" * 5000, r"--set run\.seed: the number has too many digits"),
+        ("method.alpha=" + "[" * 50_000, r"--set method\.alpha: .* nested too deeply"),
+        ("run.seed=0x" + "f" * 5000, r"run\.seed must be an integer of at most 64 bits"),
+        ("eval.adapt_steps=" + "9" * 5000 + " epochs", r"eval\.adapt_steps"),
+        ("data.name=mnist", r"partition = 3 must be a section"),
+    ],
+)
+def test_a_change_that_no_one_can_mean_is_refused(change: str, reason: str) -> None:
+    tree = {"data": {"name": "digits"}, "partition": 3} if "mnist" in change else {"data": {"name": "digits"}}
+    with pytest.raises(UserError, match=reason):
+        read(tree, [change])
+
+
+def test_a_path_that_cannot_exist_is_named() -> None:
+    with pytest.raises(UserError, match="contains a zero character"):
+        read("a\0b")
+
+
+def test_a_setting_from_python_may_not_be_huge() -> None:
+    with pytest.raises(UserError, match="tau must be an integer of at most 64 bits"):
+        PFLEGO(tau=10**5000)

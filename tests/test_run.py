@@ -154,6 +154,12 @@ def test_settings_are_checked_as_in_a_recipe(federation):
         PFLEGO().tau = 3
 
 
+@pytest.mark.parametrize("data", [{"a": ([[1.0]], [0])}, None, "digits"])
+def test_what_is_not_a_federation_is_refused(data):
+    with pytest.raises(coterie.UserError, match=r"train\(\) needs a federation, not .*Federation\.from_arrays"):
+        coterie.train(data, rounds=1)
+
+
 def test_an_unknown_argument_is_answered_with_the_nearest(federation):
     for argument, words in (("round", "no argument 'round'.*'rounds'"), ("on_rounds", "'on_round'")):
         with pytest.raises(TypeError, match=words):

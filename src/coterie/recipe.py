@@ -14,13 +14,14 @@ from coterie.aggregate.rule import Rule
 from coterie.core.method import Method
 from coterie.data.examples import Examples
 from coterie.data.federation import Federation
+from coterie.data.files.paths import user_path
 from coterie.data.partition.partition import Partition
 from coterie.data.sets.dataset import Dataset
 from coterie.errors import UserError
 from coterie.models.model import Model
 from coterie.server.participation import Fixed, Independent, Participation, Uniform
 from coterie.server.population import PopulationSettings
-from coterie.settings import Count, Gigabytes, Length, Size, settings
+from coterie.settings import Count, Gigabytes, Length, Size, check_values, settings
 
 T = TypeVar("T")
 
@@ -96,6 +97,8 @@ class EngineSettings:
 
 Tables = dict[str, dict[str, Any]]
 """Some sections of a recipe, each with some of its keys."""
+_LONGEST = 1_000_000
+"""Maximum number of bytes of a recipe. The longest that comes with Coterie has 3,000."""
 ABSENT = object()
 """A value that means that the key is omitted."""
 
@@ -123,18 +126,21 @@ class Recipe:
     @classmethod
     def parse(cls, tree: Mapping[str, Any]) -> "Recipe":
         """Create a recipe from nested tables, and check every key."""
+        check_values(tree)
         for section, table in tree.items():
             sections = [*NAMED, *PLAIN, *NO_PART_OF_A_RUN]
             if section not in sections:
                 close = registry.nearest(section, sections)
                 raise UserError(f"unknown section [{section}]{close}; available: {', '.join(sections)}")
             if not isinstance(table, dict):
-                raise UserError(f"{section} = {table!r} must be a section with keys, such as {section}.name")
+                raise UserError(f"{section} = {table!r:.200} must be a section with keys, such as {section}.name")
         parts: dict[str, Any] = {name: make(kind, name, tree.get(name, {})) for name, kind in PLAIN.items()}
         for section in NAMED:
             if section not in tree and (section == "data" or (section == "partition" and "data" not in tree)):
                 continue
             options = dict(tree.get(section, {}))
+            if section == "partition" and options.get("new_users", ABSENT) is ABSENT:
+                options |= _usual_new_users(parts.get("data"), options)
             usual = getattr(parts.get("data"), f"usual_{section}", USUAL.get(section))
             name = usual if (given := options.pop("name", ABSENT)) is ABSENT else given
             if not isinstance(name, str):
@@ -188,11 +194,11 @@ def read(source: str | Path | Mapping[str, Any], changes: Sequence[str] = ()) ->
             raise UserError(f"--set {change!r} is not of the form section.key=value")
         if section in NO_PART_OF_A_RUN:
             raise UserError(f"--set {change!r}: [{section}] is not part of a run; omit it")
-        tables.setdefault(section, {})[key] = _value(text.strip())
+        tables.setdefault(section, {})[key] = _value(path.strip(), text.strip())
     tree = changed(tree, tables)
     data = tree.get("data")
     if isinstance(data, dict) and isinstance(data.get("path"), str):
-        absolute = str(Path(data["path"]).expanduser().absolute())  # a run may be resumed from elsewhere
+        absolute = str(user_path(data["path"]).absolute())  # a run may be resumed from elsewhere
         tree["data"] = {**data, "path": absolute}
     return Recipe.parse(tree)
 
@@ -203,7 +209,8 @@ def changed(tree: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
     before = tree.get("data")
     if isinstance(before, dict) and tables.get("data", {}).get("name", before.get("name")) != before.get("name"):
         # Other data have other default partitions and models, so settings of the previous defaults do not apply.
-        after = {name: table for name, table in after.items() if name not in OF_DATA or "name" in table}
+        of_before = [name for name in OF_DATA if isinstance(after.get(name), dict) and "name" not in after[name]]
+        after = {name: table for name, table in after.items() if name not in of_before}
     for section, table in tables.items():
         base = after.get(section, {})
         if not isinstance(base, dict):
@@ -220,14 +227,22 @@ available = registry.recipes
 
 def load(source: str | Path) -> dict[str, Any]:
     """Return the nested tables of a recipe file, or of a recipe that comes with Coterie."""
-    path = available().get(str(source)) or Path(source)
+    path = available().get(str(source)) or user_path(source)
     try:
-        return tomllib.loads(path.read_text())
+        with path.open("rb") as file:
+            text = file.read(_LONGEST + 1)
+        if len(text) > _LONGEST:
+            raise UserError(f"{path} is refused: a recipe has at most {_LONGEST:,} bytes")
+        return tomllib.loads(text.decode())
+    except UserError:
+        raise
     except FileNotFoundError:
         names = available()
         close = registry.nearest(str(source), names)
         raise UserError(f"no recipe file {source}{close}; available by name: {', '.join(names)}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise UserError(f"{path} is not a recipe: its values are nested too deeply") from None
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise UserError(f"{path} is not TOML: {error}") from None
     except OSError as error:
         raise UserError(f"cannot read the recipe {path}: {error.strerror}") from None
@@ -246,13 +261,21 @@ def make(cls: type[T], section: str, options: Mapping[str, Any]) -> T:
         raise UserError(f"{section}.{error}") from None
 
 
-def _value(text: str) -> Any:
+def _value(key: str, text: str) -> Any:
     if not text:
         return ABSENT
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    except (ValueError, RecursionError):
+        raise UserError(f"--set {key}: the number has too many digits, or the value is nested too deeply") from None
+
+
+def _usual_new_users(data: Dataset | None, options: Mapping[str, Any]) -> dict[str, float]:
+    """Return the setting that holds out no client at random, if the data are the user's own or clients are named."""
+    share = 0.0 if options.get("new_clients", ABSENT) not in (ABSENT, []) else getattr(data, "usual_new_users", None)
+    return {} if share is None else {"new_users": share}
 
 
 def _needed(key: str, value: T | None, participation: str) -> T:

@@ -27,7 +27,7 @@ def length(given: int | str) -> int:
     """Parse an amount of local work: 5 means steps, "2 epochs" means Epochs."""
     if isinstance(given, int) and given >= 0:
         return given
-    if not (found := re.fullmatch(r"([1-9]\d*) epochs?", str(given))):
+    if not (found := re.fullmatch(r"([1-9]\d{0,17}) epochs?", str(given))):
         raise UserError(f'{given!r} must be a number of steps, or epochs such as "2 epochs"')
     return Epochs(found[1])
 
@@ -51,6 +51,8 @@ Rate = Annotated[float, Field(ge=0, le=LARGEST_RATE, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Gigabytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
+_DEEPEST = 10
+"""Maximum number of levels of nested values."""
 _CONFIG = ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True)
 
 
@@ -65,6 +67,7 @@ def settings(cls: type[T]) -> type[T]:
         options = dict(zip(names, given, strict=False)) | named
         if len(options) < len(given) + len(named):
             raise TypeError(f"{cls.__name__} got too many values, or one of them twice; it takes: {', '.join(names)}")
+        check_values(options)
         try:
             check(self, **_plain(options))
         except ValidationError as error:
@@ -72,6 +75,24 @@ def settings(cls: type[T]) -> type[T]:
 
     made.__init__ = init
     return made  # type: ignore[no-any-return]
+
+
+def check_values(values: Mapping[str, Any]) -> None:
+    """Raise a UserError if a value cannot be used anywhere: huge integers, zero characters, and deep nesting."""
+    waiting: list[tuple[tuple[str, ...], Any]] = [((str(key),), value) for key, value in values.items()]
+    while waiting:
+        place, value = waiting.pop()
+        problem = ""
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            problem = "must be an integer of at most 64 bits"
+        elif isinstance(value, str) and "\0" in value:
+            problem = "contains a zero character; remove it"
+        elif isinstance(value, dict | list) and len(place) > _DEEPEST:
+            problem = f"is nested more than {_DEEPEST} levels deep"
+        if problem:
+            raise UserError(f"{'.'.join(place)[:200]} {problem}")
+        inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        waiting += [((*place, str(key)), each) for key, each in inside]
 
 
 def _plain(value: Any) -> Any:
@@ -93,7 +114,7 @@ def _complaint(error: ValidationError, options: Mapping[str, Any]) -> str:
     message = first["msg"].lower()
     if not (place := _place(first["loc"], options)):
         return f"{first['loc'][0]}: {message}"
-    return f"{'.'.join(place)} = {first['input']!r}: {message}"
+    return f"{'.'.join(place)} = {first['input']!r:.200}: {message}"
 
 
 def _place(loc: Sequence[str | int], options: Any) -> list[str]:

@@ -104,6 +104,11 @@ def train(
     Returns:
         The run, with its figures and the models of all clients.
     """
+    if not isinstance(federation, Federation):
+        raise UserError(
+            f"train() needs a federation, not {type(federation).__name__}; "
+            "build one with Federation.from_arrays, from_table, from_folder or from_datasets"
+        )
     tables = _tables(settings or {})
     if isinstance(model, nn.Module):
         model = Own(net=model, head_name=head)

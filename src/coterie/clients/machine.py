@@ -1,12 +1,17 @@
 """Settings of the machine, made once before a run."""
 
 import ctypes
+import os
 from contextlib import suppress
 
 import torch
 
+from coterie.errors import UserError
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Constants of glibc's malloc.h."""
+THREADS_PER_CPU = 4
+"""Maximum number of threads per CPU. More of them only wait for each other."""
 KEPT = 64 << 20
 """Bytes above which freed blocks go back to the system: blocks of unequal sizes would fragment the heap."""
 
@@ -16,6 +21,12 @@ def set_up(threads: int) -> None:
 
     Otherwise glibc returns blocks of a cohort's size to the system at once, and every round pays for each page again.
     """
+    cpus = os.cpu_count() or 1
+    if threads > (most := THREADS_PER_CPU * cpus):
+        raise UserError(
+            f"engine.threads = {threads} is more than {most}, which is {THREADS_PER_CPU} times the {cpus} CPUs of this "
+            "machine; lower it, or set it to 0 for PyTorch's choice"
+        )
     if threads:
         torch.set_num_threads(threads)
     with suppress(OSError, AttributeError):  # another C library, with its own settings

@@ -66,6 +66,81 @@ def test_what_a_format_needs_can_be_added(tmp_path: Path) -> None:
     assert pickles.load(path, more={("collections", "OrderedDict"): dict}) == {}
 
 
+ARRAY = (
+    b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    b"(K\x01K\x01K\x02\x86%s\x89U\x02\x00\xfftb."
+)
+"""An array of two bytes, without its type."""
+OBJECTS = b"cnumpy\ndtype\nU\x02O8K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+"""The type of Python objects, with flags that deny it."""
+BYTES = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        # NumPy's own reader would follow the bytes of this array as pointers to objects, and crash.
+        ((ARRAY % OBJECTS).replace(b"U\x02\x00\xff", b"U\x10" + b"A" * 16), "not plain numbers"),
+        (
+            ARRAY % (BYTES + b"(K\x03U\x01|K\x07NNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK?tb"),
+            "the type of an array is invalid",
+        ),
+        (ARRAY % b"cnumpy\ndtype\nU\x02O8K\x00K\x01\x87R", "not plain numbers"),
+        (ARRAY % b"cnumpy\ndtype\nU\x02V8K\x00K\x01\x87R", "not plain numbers"),
+        (ARRAY % (BYTES + b"(K\x03U\x01|tb"), "the type of an array is invalid"),
+        (ARRAY % (BYTES + b"Nb"), "the type of an array is invalid"),
+        (ARRAY % b"N", "an array has no type"),
+        (ARRAY % b"cnumpy\ndtype\nU\x02i8K\x00K\x01\x87R", "an array of 2 elements has 2 bytes"),
+        ((ARRAY % BYTES).replace(b"K\x02\x86", b"J\xff\xff\xff\xff\x86"), "the shape of an array is invalid"),
+        (
+            (ARRAY % BYTES).replace(b"K\x01K\x02\x86", b"(" + b"K\x01" * 99 + b"K\x02t"),
+            "the shape of an array is invalid",
+        ),
+        (b"cnumpy\nndarray\n)R.", "an array has no content"),
+        (b"]Nb.", "gives a state to an object that has none"),
+        (b"K\x01)R.", "calls what is not a function"),
+        (b"}))s.", "the key of a dict is neither text nor a number"),
+        (b"]r\xff\xff\xff\x7f.", None),
+        (b"K\x01e.", "a mark is missing"),
+        (b"\x8f.", "instruction EMPTY_SET"),
+        (
+            b"X\x63\x00\x00\x00" + b"a" * 99 + b"q\x00" + b"c_codecs\nencode\nh\x00\x85R0" * 9 + b".",
+            "uses the same text many times",
+        ),
+    ],
+)
+def test_no_state_reaches_numpy(tmp_path: Path, content: bytes, reason: str | None) -> None:
+    path = saved(tmp_path / "batch", content)
+    if reason is None:
+        pickles.load(path)
+        return
+    with pytest.raises(UserError, match=reason):
+        pickles.load(path)
+
+
+def test_bytes_may_have_another_order_and_arrays_another_layout(tmp_path: Path) -> None:
+    tree = {
+        "big": np.arange(3, dtype=">i4"),
+        "columns": np.asfortranarray(np.arange(6).reshape(2, 3)),
+        "flag": np.True_,
+    }
+    loaded = pickles.load(saved(tmp_path / "batch", tree))
+    assert loaded["big"].tolist() == [0, 1, 2]
+    assert loaded["columns"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert loaded["flag"] is True
+
+
+@pytest.mark.parametrize("nest", [b"]" * 1_000_000 + b"a" * 999_999, b"K\x01" + b"\x85" * 1_000_000])
+def test_deep_nesting_is_no_problem(tmp_path: Path, nest: bytes) -> None:
+    assert len(pickles.load(saved(tmp_path / "batch", nest + b"."))) == 1
+
+
+def test_a_program_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickles, "_MOST_INSTRUCTIONS", 1000)
+    with pytest.raises(UserError, match="more than 1,000 instructions"):
+        pickles.load(saved(tmp_path / "batch", b"]" * 2000 + b"."))
+
+
 @pytest.mark.parametrize("content", [b"", b"<html>", pickle.dumps([1, 2, 3])[:-4]])
 def test_damage_is_told(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UserError, match="is not a pickle of arrays"):

@@ -106,7 +106,7 @@ def test_pickled_objects_are_refused(folder):
             return ran.append, (1,)
 
     np.savez(folder / "ben.npz", x=X, y=np.array([Evil()] * 4, dtype=object))
-    fails(folder, r"client 'ben': \S*ben.npz holds Python objects, not plain arrays")
+    fails(folder, r"client 'ben': the array y of \S*ben.npz holds Python objects, not plain numbers")
     assert not ran
 
 
@@ -168,14 +168,14 @@ def test_a_class_may_be_called_train(album):
 
 def test_a_damaged_image(album):
     (album / "ben" / "cat" / "bad.png").write_bytes(b"\x89PNG and no more")
-    fails(album, r"client 'ben': \S*bad.png is not an image, or is damaged")
+    fails(album, r"client 'ben': \S*bad.png is not a PNG or JPEG image, or is damaged")
 
 
 def test_an_image_cut_short(album):
     write_images(album / "ben", np.random.default_rng(0).integers(0, 255, (1, 5, 5), dtype=np.uint8), ["cat"])
     whole = (album / "ben" / "cat" / "000.png").read_bytes()
     (album / "ben" / "cat" / "000.png").write_bytes(whole[:50])
-    fails(album, r"client 'ben': \S*000.png is not an image, or is damaged")
+    fails(album, r"client 'ben': \S*000.png is not a PNG or JPEG image, or is damaged")
 
 
 def test_an_image_of_another_size(album):
@@ -217,3 +217,27 @@ def test_splits_of_images(tmp_path):
 def test_without_pillow_the_extra_is_named(album, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     fails(album, r"pip install 'coterie\[images\]'")
+
+
+@pytest.mark.parametrize("size", [(0, 3), (3,), (-1, 2), (2.5, 3), "ab", 7, (True, "3")])
+def test_a_size_is_two_numbers(album, size):
+    fails(album, r"`size` = .* must be \(height, width\), two whole numbers of at least 1", size=size)
+
+
+def test_an_absurd_size_is_refused_before_an_image_is_made(album):
+    fails(
+        album, r"client 'anna': \S*png: .*is refused: an image of .* would take 24,000,000\.0 GB", size=(10**9, 10**6)
+    )
+
+
+def test_only_png_and_jpeg_images_are_read(album):
+    from PIL import Image
+
+    Image.new("L", (5, 5)).save(album / "anna" / "cat" / "zzz.gif")
+    (album / "anna" / "cat" / "zzz.gif").rename(album / "anna" / "cat" / "zzz.png")
+    fails(album, r"client 'anna': \S*zzz.png is not a PNG or JPEG image")
+
+
+def test_an_array_under_two_names_is_refused(folder):
+    np.savez(folder / "ben.npz", x=X, y=Y, x_train=X)
+    fails(folder, r"client 'ben': \S*ben.npz has both x_train and another x_train|has both x and another x_train")

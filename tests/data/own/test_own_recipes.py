@@ -109,3 +109,28 @@ def test_the_path_must_be_said(name):
 def test_a_size_is_two_numbers(size):
     with pytest.raises(UserError, match=r"data\.size"):
         recipe(name="folder", path="x", size=size)
+
+
+@pytest.mark.parametrize("partition", [{}, {"name": "natural"}, {"name": "iid", "clients": 5}])
+def test_no_client_of_your_own_is_held_out_unasked(tmp_path, partition):
+    path = str(
+        write_csv(tmp_path / "all.csv", rows({f"{name}{i}": c for name, c in clients().items() for i in (1, 2)}))
+    )
+    tree = {"data": {"name": "table", "path": path}, "partition": partition}
+    assert not Recipe.parse(tree).federation().is_new.any()
+    assert Recipe.parse({**tree, "partition": {**partition, "new_users": 0.4}}).federation().is_new.sum() == 2
+    assert Recipe.parse(Recipe.parse(tree).as_dict()) == Recipe.parse(tree)
+    assert not read(tree, ["partition.new_users=", "partition.validation="]).federation().is_new.any()
+
+
+def test_clients_are_held_out_by_name(tmp_path):
+    path = str(write_csv(tmp_path / "all.csv", rows(clients())))
+    tree = {"data": {"name": "table", "path": path}, "partition": {"new_clients": ["anna"]}}
+    federation = Recipe.parse(tree).federation()
+    assert [federation.ids[i] for i in federation.new] == ["anna"]
+
+
+def test_named_new_users_replace_those_that_would_be_drawn():
+    tree = {"data": {"name": "synthetic", "clients": 10}, "partition": {"new_clients": ["3"]}}
+    assert Recipe.parse(tree).federation().new.tolist() == [3]
+    assert Recipe.parse({"data": tree["data"]}).federation().is_new.sum() == 2

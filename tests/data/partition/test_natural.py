@@ -66,3 +66,26 @@ def test_data_without_groups_are_refused():
         UserError, match=r"partition\.name = 'natural' needs data that say where each example comes from"
     ):
         Natural().assign(labelled(Y_TRAIN, Y_TEST, 3), np.random.default_rng(0))
+
+
+def test_new_users_may_be_named():
+    result = assign(new_clients=["carl", "anna"])
+    assert result.is_new.tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"new_clients": ["karl"]}, r"names 'karl', which is not a client of these data \(did you mean 'carl'\?\)"),
+        ({"new_clients": ["dora"]}, r"names 'dora', which is not used because of partition\.clients or"),
+        ({"new_clients": ["carl"], "minimum": 2}, r"names 'carl', which is not used"),
+    ],
+)
+def test_a_new_user_that_is_not_there_is_named(options, reason):
+    with pytest.raises(UserError, match=rf"partition\.new_clients {reason}"):
+        assign(**options)
+
+
+def test_new_users_are_either_named_or_drawn():
+    with pytest.raises(UserError, match=r"new_users = 0\.2 must be 0; remove one of them"):
+        Natural(new_users=0.2, new_clients=["carl"]).assign(WRITERS, np.random.default_rng(0))

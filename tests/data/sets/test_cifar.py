@@ -67,6 +67,8 @@ def test_fewer_batches_must_be_asked_for(tmp_path: Path) -> None:
         ("test_batch.bin", b"\x0a" + b"\0" * 3072, r"label 10 at row 0 is outside 0\.\.9"),
         ("test_batch", pickle.dumps({"data": np.zeros((1, 3072), np.uint8)}), "no numbers in 'data' and 'labels'"),
         ("test_batch", pickle.dumps({"data": np.zeros((1, 9), np.uint8), "labels": [1]}), r"shapes \(1, 9\)"),
+        ("test_batch", pickle.dumps({"data": np.zeros((1, 3072), np.int64), "labels": [1]}), "no numbers in 'data'"),
+        ("test_batch", pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": [1.5]}), "no numbers in 'data'"),
         ("test_batch", pickle.dumps([1, 2]), "no numbers in 'data' and 'labels'"),
         ("test_batch", pickle.dumps(print), r"is refused: it asks for builtins\.print"),
     ],
@@ -121,6 +123,14 @@ def test_cifar_100_has_fine_and_coarse_labels(tmp_path: Path, layout: str, folde
     assert coarse.y_test.tolist() == [19, 0, 3, 4]
     assert (len(fine.labels), fine.labels[7], len(coarse.labels), coarse.labels[19]) == (100, "fine7", 20, "coarse19")
     np.testing.assert_array_equal(fine.x_test, pixels(4, seed=1).reshape(4, 3, 32, 32) / np.float32(255))
+
+
+@pytest.mark.parametrize("names", [{}, [], {"fine_label_names": [1] * 100}, {"fine_label_names": "x" * 100}])
+def test_names_in_a_pickle_are_checked(tmp_path: Path, names: Any) -> None:
+    write_hundred(tmp_path, "python")
+    (tmp_path / "meta").write_bytes(pickle.dumps(names, 2))
+    with pytest.raises(UserError, match="meta is damaged: it has no list of names 'fine_label_names'"):
+        CIFAR100(path=str(tmp_path)).load()
 
 
 def test_names_of_cifar_100_are_checked(tmp_path: Path) -> None:

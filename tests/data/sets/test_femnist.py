@@ -55,8 +55,11 @@ def test_files_may_be_gzipped(tmp_path: Path) -> None:
         ([], "not LEAF's JSON"),
         ({"users": ["a"], "user_data": {}}, "not LEAF's JSON"),
         ({"users": [], "user_data": {}}, "has no users"),
-        ({"users": ["a"], "user_data": {"a": {"x": [[1.0] * 783], "y": [0]}}}, "user 'a' has no rows of 784"),
-        ({"users": ["a"], "user_data": {"a": {"x": [[1.0] * 784], "y": [0, 1]}}}, "has 1 images but 2 classes"),
+        ({"users": ["a"], "user_data": {"a": {"x": [[1.0] * 783], "y": [0]}}}, "user 'a' does not have 784 pixels"),
+        ({"users": ["a"], "user_data": {"a": {"x": [[1.0] * 784], "y": [0, 1]}}}, "in 'x' for each class in 'y'"),
+        ({"users": ["a"], "user_data": {"a": {"x": [[1.0] * 784], "y": [0.5]}}}, r"class outside 0\.\.61"),
+        ({"users": ["a", "a"], "user_data": leaf({"a": [1]})["user_data"]}, "it lists a user twice"),
+        ({"users": [["a"]], "user_data": {}}, "not LEAF's JSON"),
         (leaf({"a": [62]}), r"class outside 0\.\.61"),
         (leaf({"a": [6]}, shade=float("nan")), "pixel that is not a number"),
     ],
@@ -67,6 +70,16 @@ def test_damage_is_told_with_file_and_user(tmp_path: Path, tree: Any, reason: st
     with pytest.raises(UserError, match=reason) as caught:
         FEMNIST(path=str(tmp_path)).load()
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"users": ["a"], "user_data": {"a": 1, "a": 2}}', "[" * 100_000, '{"users": [%s]}' % ("9" * 5000)]
+)
+def test_text_that_no_script_writes_is_told(tmp_path: Path, text: str) -> None:
+    write(tmp_path, "test", 0, leaf({"a": [1]}))
+    write(tmp_path, "train", 0, {}).write_text(text)
+    with pytest.raises(UserError, match="is damaged: it is not LEAF's JSON"):
+        FEMNIST(path=str(tmp_path)).load()
 
 
 def test_a_missing_set_says_how_it_is_made(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from coterie.data.sets.dataset import Dataset
-from coterie.data.sets.libsvm import LibSVM, Rows, read
+from coterie.data.sets.libsvm import LibSVM, read
 from coterie.data.sets.libsvm_sets import A6A, A9A, W6A, W8A, Mushrooms
 from coterie.errors import UserError
 from data.sets.published import need
@@ -46,6 +46,11 @@ def test_without_a_test_file_a_quarter_of_each_class_is_held_back(tmp_path: Path
         (b"cat 1:1\n", "line 1: expected"),
         (b"1 0:1\n", "line 1: an index is below 1 or appears twice"),
         (b"0 1:1\n1 2:1 2:3\n", "line 2: an index is below 1 or appears twice"),
+        (b"0 1:1\n1 9223372036854775809:1\n", "line 2: expected 'label index:value"),
+        (b"0 1:1\n1 99999999999999999999:1\n", "line 2: expected 'label index:value"),
+        (b"0 1:1\n1 %s:1\n" % (b"9" * 5000), "line 2: expected 'label index:value"),
+        (b"0 1:1\n9007199254740993 1:1\n9007199254740992 1:1\n", "line 2: the label is too large"),
+        (b"10 1:1\n1_0 1:1\n", "line 2: a number contains an underscore"),
         (b"0 1:nan\n1 1:1\n", "contains NaN"),
         (b"0 1:1e60\n1 1:1\n", "too large for float32"),
         (b"\n# nothing\n", "has no rows"),
@@ -61,10 +66,14 @@ def test_a_bad_file_is_told_with_its_line(tmp_path: Path, text: bytes, reason: s
     assert str(path) in str(caught.value)
 
 
-def test_what_would_not_fit_into_memory_is_refused() -> None:
-    rows = Rows(np.zeros(10), np.array([0]), np.array([10**9]), np.array([1], np.float32))
-    with pytest.raises(UserError, match="1,000,000,001 features need more than 8 GB"):
-        rows.dense(rows.width())
+def test_what_would_not_fit_into_memory_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, b"1 1:1\n2 1000000001:1\n")
+    match = r"a dense matrix of 2 rows and 1,000,000,001 columns would take 16\.0 GB .* COTERIE_MAX_GB=17$"
+    with pytest.raises(UserError, match=match) as caught:
+        LibSVM(path=str(tmp_path), file="toy.svm").load()
+    assert str(caught.value).startswith(f"{path} is refused")
+    with pytest.raises(UserError, match=r"2 rows and 9,000,000,000 columns would take 144\.0 GB"):
+        LibSVM(path=str(written(tmp_path, b"1 1:1\n2 1:1\n").parent), file="toy.svm", features=9 * 10**9).load()
 
 
 def test_a_file_must_be_named(tmp_path: Path) -> None:

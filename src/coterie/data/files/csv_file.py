@@ -4,7 +4,9 @@ import csv
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from coterie.data.files import limits
 from coterie.data.own.columns import Table
 from coterie.errors import UserError
 
@@ -21,6 +23,8 @@ def read_csv(path: Path) -> Table:
                     continue
                 if len(row) != len(names):
                     raise UserError(f"{path} line {reader.line_num} has {len(row)} values for {len(names)} columns")
+                if any("\0" in value for value in row):
+                    raise UserError(f"{path} line {reader.line_num} has a zero character; save it as CSV UTF-8")
                 rows.append(row)
                 lines.append(reader.line_num)
     except UnicodeDecodeError:
@@ -33,5 +37,12 @@ def read_csv(path: Path) -> Table:
         raise UserError(f"{path} has no rows below the line of column names")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"{path} has more than one column {twice[0]!r}; rename or remove one")
-    columns = {name: np.array(values) for name, *values in zip(names, *rows, strict=True)}
+    columns = {name: _column(path, name, values) for name, *values in zip(names, *rows, strict=True)}
     return Table(str(path), columns, lambda row: f"{path} line {lines[row]}", is_text=True)
+
+
+def _column(path: Path, name: str, values: list[str]) -> NDArray[np.str_]:
+    widest = max(map(len, values))
+    # NumPy stores text at the width of the longest, and some steps need a copy.
+    limits.check(12 * widest * len(values), f"column {name!r} with a text of {widest:,} characters", path)
+    return np.array(values)

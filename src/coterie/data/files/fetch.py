@@ -125,8 +125,8 @@ def _receive(url: str, partial: Path) -> None:
     with answer, _bar() as bar:
         if answer.status != http.HTTPStatus.PARTIAL_CONTENT:
             have = 0
-        length = answer.headers.get("Content-Length")
-        total = have + int(length) if length else None
+        length = answer.headers.get("Content-Length", "")
+        total = have + int(length) if length.isdecimal() and len(length) < 20 else None
         task = bar.add_task(PurePosixPath(urlsplit(url).path).name, total=total, completed=have)
         with partial.open("ab" if have else "wb") as out:
             while chunk := answer.read(_CHUNK):

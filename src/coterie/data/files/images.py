@@ -1,11 +1,15 @@
 """Images as arrays with values in 0..1: (H, W) for greyscale, (3, H, W) for colour."""
 
+import struct
+import warnings
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.data.files import limits
 from coterie.errors import UserError
 
 if TYPE_CHECKING:
@@ -15,19 +19,30 @@ IMAGES = (".png", ".jpg", ".jpeg")
 _GREY, _COLOUR = ("1", "L", "LA"), ("P", "RGB", "RGBA", "CMYK", "YCbCr")
 
 
-def read_image(client: str, path: Path, size: tuple[int, int] | None, grey: bool) -> NDArray[np.float32]:
-    """Read an image file. Errors name the client and the file."""
+def read_image(
+    client: str, path: Path, size: tuple[int, int] | None, grey: bool, budget: limits.Budget
+) -> NDArray[np.float32]:
+    """Read an image file within a budget of memory. Errors name the client and the file."""
     try:
         from PIL import Image
     except ImportError:
         raise UserError(f"reading {path} needs Pillow: pip install 'coterie[images]'") from None
     try:
-        with Image.open(path) as image:
+        with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):
+            opened = Image.open(path, formats=("PNG", "JPEG"))
+        with opened as image:
+            height, width = size or image.size[::-1]
+            decoded = 8 * image.size[0] * image.size[1]
+            what = f"an image of {image.size[0]:,} x {image.size[1]:,} pixels"
+            limits.check(decoded + 24 * height * width, what, path)
+            budget.spend(path, 8 * height * width * (1 if grey or image.mode in _GREY else 3), what)
             return pixels(image, size, grey)
     except UserError as error:
         raise UserError(f"client {client!r}: {path}: {error}") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        raise UserError(f"client {client!r}: {path} is not an image, or is damaged") from None
+    except Image.DecompressionBombError:
+        raise UserError(f"client {client!r}: {path} has more pixels than Pillow can read safely; resize it") from None
+    except (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error):
+        raise UserError(f"client {client!r}: {path} is not a PNG or JPEG image, or is damaged") from None
 
 
 def pixels(image: "Image", size: tuple[int, int] | None = None, grey: bool = False) -> NDArray[np.float32]:

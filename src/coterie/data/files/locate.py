@@ -12,6 +12,7 @@ from pathlib import Path
 from platformdirs import user_cache_dir
 
 from coterie.data.files.fetch import FetchError, File, fetch
+from coterie.data.files.paths import user_path
 from coterie.errors import UserError
 
 _SUFFIXES = ("", ".gz", ".xz")
@@ -58,10 +59,10 @@ def find(name: str, files: Sequence[File], path: str | None) -> list[Path] | Non
 def look_in(name: str, path: str | None) -> list[Path]:
     """Return the folders to search for the data set, in order of preference."""
     if path is not None:
-        return [Path(path).expanduser()]
+        return [user_path(path)]
     shared = os.environ.get("COTERIE_DATA")
     cache = Path(user_cache_dir("coterie"))
-    return [root / name for root in ([Path(shared).expanduser()] if shared else []) + [cache]]
+    return [root / name for root in ([user_path(shared)] if shared else []) + [cache]]
 
 
 def _download(files: Sequence[File], cache: Path) -> None:

@@ -1,15 +1,13 @@
 """Clients from arrays in memory or in npz files."""
 
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from coterie.data.federation import Federation
+from coterie.data.files import limits, npz
 from coterie.data.own.parts import SPLITS, Part, Parts
 from coterie.data.own.pool import pool
 from coterie.errors import UserError
@@ -41,13 +39,16 @@ def _parts(client: str, arrays: Sequence[ArrayLike]) -> Parts:
     return {split: Part(x, y, f"x_{split}", f"y_{split}") for split, x, y in pairs}
 
 
-def read_npz(client: str, path: Path) -> Parts:
+def read_npz(client: str, path: Path, budget: limits.Budget) -> Parts:
     """Read arrays x and y, or x_train, y_train and so on. Pickled objects are refused, because they could run code."""
     arrays: dict[str, Any] = {}
     names: dict[str, str] = {}
-    for name, values in _load(client, path).items():
-        arrays[_ALIASES.get(name, name)] = values
-        names[_ALIASES.get(name, name)] = f"{path}, {name}"
+    for name, values in npz.load(client, path, budget).items():
+        full = _ALIASES.get(name, name)
+        if full in arrays:
+            raise UserError(f"client {client!r}: {path} has both {name} and another {full}; remove one")
+        arrays[full] = values
+        names[full] = f"{path}, {name}"
     if {"x_train", "y_train"} - set(arrays):
         raise UserError(
             f"client {client!r}: {path} needs arrays x and y, or x_train and y_train; found: {_listed(names)}"
@@ -60,20 +61,6 @@ def read_npz(client: str, path: Path) -> Parts:
         if x in arrays:
             parts[split] = Part(arrays[x], arrays[y], names[x], names[y])
     return parts
-
-
-def _load(client: str, path: Path) -> dict[str, Any]:
-    if not path.is_file() or not zipfile.is_zipfile(path):
-        raise UserError(f"client {client!r}: {path} is not an npz file, or is incomplete")
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-            return dict(content)
-    except (ValueError, OSError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        if "allow_pickle" in str(error):
-            raise UserError(
-                f"client {client!r}: {path} holds Python objects, not plain arrays; save it with numbers only"
-            ) from None
-        raise UserError(f"client {client!r}: {path} is damaged: {error}") from None
 
 
 def _listed(names: Mapping[str, str]) -> str:

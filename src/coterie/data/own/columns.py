@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.own.parts import SPLITS, Part, Parts
+from coterie.data.own.values import BadValueError, beyond, is_missing, to_text
 from coterie.errors import UserError
 from coterie.registry import nearest
 
@@ -53,32 +54,54 @@ def joined(tables: Sequence[Table], columns: Collection[str]) -> Table:
     return Table("the tables", whole, place, all(table.is_text for table in tables))
 
 
+def same_length(name: str, columns: Mapping[str, Column]) -> None:
+    """Raise a UserError if a column is not a list of values, or if two columns have different lengths."""
+    first = next(iter(columns), "")
+    for each, column in columns.items():
+        if column.ndim == 0:
+            raise UserError(f"{name}: column {each!r} is a single value; give one value for each row")
+        if len(column) != len(columns[first]):
+            raise UserError(
+                f"{name}: column {each!r} has {len(column)} rows, but column {first!r} has {len(columns[first])}; "
+                "all columns must have the same number of rows"
+            )
+
+
 def names_of(table: Table, name: str) -> Column:
-    """Return the client of each row, as text."""
-    column = table.words(name)
+    """Return the client of each row, as text. Different clients have different names."""
+    column = _values(table, name, "fiubUO")
     _no_gaps(table, name, column, _NO_NAME)
-    if column.dtype.kind == "f" and (column == np.round(column)).all():
-        column = column.astype(np.int64)  # pandas turns whole numbers into floats if a value was once missing
-    return column.astype(str)
+    if column.dtype.kind == "f":
+        if len(far := beyond(column)):
+            raise UserError(
+                f"{table.place(far[0])}: column {name!r} has a number that is too large for a floating-point number, "
+                "so different clients could be merged; store the clients as text"
+            )
+        # pandas turns whole numbers into floats if a value was once missing. Adding 0 turns -0.0 into 0.0.
+        column = column.astype(np.int64) if (column == np.round(column)).all() else column + 0
+    if column.dtype.kind != "O":
+        return column.astype(str)
+    try:
+        return to_text(column)
+    except BadValueError as error:
+        raise UserError(f"{table.place(error.row or 0)}: column {name!r} {error}") from None
 
 
 def labels_of(table: Table, name: str, who: Column) -> Column:
     """Return the label of each row. Text becomes numbers only if every label is a number."""
-    column = table.words(name)
+    column = _values(table, name, "fiubUO")
     _no_gaps(table, name, column, _NO_NAME, who)
-    if table.is_text:
+    if table.is_text and not np.strings.find(column, "_").max(initial=-1) >= 0:  # 1_0 would be 10
         try:
             return column.astype(np.float64)
         except ValueError:
             return column
-    if column.dtype.kind == "O" and not any(isinstance(label, str) for label in column):
-        return np.array(column.tolist())
     return column
 
 
 def splits_of(table: Table, name: str) -> Column:
     """Return the split of each row: train, test or validation."""
-    column = np.strings.lower(table.words(name).astype(str))
+    column = np.strings.lower(_values(table, name, "UO").astype(str))
     column = np.where(column == "val", "validation", column)
     bad = np.flatnonzero(~np.isin(column, SPLITS))
     if len(bad):
@@ -96,6 +119,8 @@ def features_of(table: Table, chosen: Sequence[str] | None, others: Collection[s
         raise UserError(
             f"{table.name} has a column {unnamed[0]!r} of row numbers; remove it or name the columns in `features`"
         )
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise UserError(f"`features` names column {twice[0]!r} twice; remove one")
     if overlap := [name for name in names if name in others]:
         raise UserError(
             f"column {overlap[0]!r} is the client, label or split and cannot be a feature; remove it from `features`"
@@ -125,13 +150,21 @@ def deal(who: Column, x: NDArray[Any], y: Column, table: Table, splits: Column |
     }
 
 
+def _values(table: Table, name: str, kinds: str) -> Column:
+    """Return a column with one value of the given NumPy kinds in each row."""
+    column = table.words(name)
+    if column.ndim != 1 or column.dtype.kind not in kinds:
+        raise UserError(f"{table.name}: column {name!r} must have one number or text in each row, not {column.dtype}")
+    return column
+
+
 def _numbers(table: Table, name: str, who: Column) -> Column:
     column = table.column(name)
     if column.dtype.kind not in "fiubUO" or column.ndim != 1:
         raise UserError(f"{table.name}: column {name!r} holds {column.dtype}, not numbers; omit it from `features`")
     try:
         numbers = column if column.dtype.kind == "f" else column.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         _no_gaps(table, name, table.words(name), _NO_NUMBER, who)
         bad = next(row for row, value in enumerate(column) if not _is_number(value))
         raise UserError(
@@ -157,13 +190,12 @@ def _no_gaps(table: Table, name: str, column: Column, gaps: Collection[str], who
 
 
 def _is_gap(value: Any, gaps: Collection[str]) -> bool:
-    # pandas.NA cannot be compared: it is neither true nor false.
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or str(value).lower() in gaps
+    return is_missing(value) or str(value).strip().lower() in gaps
 
 
 def _is_number(value: Any) -> bool:
     try:
         float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True

@@ -7,7 +7,7 @@ import numpy as np
 
 from coterie.data.federation import Federation
 from coterie.data.files.images import pixels
-from coterie.data.own.columns import Column, Table, deal, features_of, joined, labels_of, matrix, names_of
+from coterie.data.own.columns import Column, Table, deal, features_of, joined, labels_of, matrix, names_of, same_length
 from coterie.data.own.parts import SPLITS
 from coterie.data.own.pool import pool
 from coterie.errors import UserError
@@ -34,6 +34,7 @@ def from_datasets(
 
 def _table(split: str, dataset: Any, columns: Sequence[str]) -> Table:
     there = {name: _objects(dataset[name]) if name in columns else np.empty(0) for name in dataset.column_names}
+    same_length("the dataset", {name: column for name, column in there.items() if name in columns})
     return Table("the dataset", there, lambda row: f"{split} row {row}")
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from coterie.data.federation import Federation
+from coterie.data.files import limits
 from coterie.data.files.images import IMAGES, read_image
+from coterie.data.files.paths import user_path
 from coterie.data.own.arrays import read_npz
 from coterie.data.own.columns import deal, features_of, joined, labels_of, matrix, splits_of
 from coterie.data.own.parts import NOTHING, SPLITS, Part, Parts
@@ -35,17 +37,28 @@ def from_folder(
     **choices: Any,
 ) -> Federation:
     """Build a federation; see `Federation.from_folder`."""
-    sources = _sources(Path(folder).expanduser())
+    _check_size(size)
+    sources = _sources(user_path(folder))
     kinds = {"images" if source.is_dir() else source.suffix.lower() for source in sources.values()}
     if len(kinds) > 1:
         raise UserError(
             f"{folder}: some clients have {' and others '.join(sorted(kinds))}; use the same format for all clients"
         )
     if kinds == {"images"}:
-        return pool({client: _images(client, path, size, grey) for client, path in sources.items()}, **choices)
+        budget = limits.of_images()
+        return pool({client: _images(client, path, size, grey, budget) for client, path in sources.items()}, **choices)
     if kinds == {".npz"}:
-        return pool({client: read_npz(client, path) for client, path in sources.items()}, **choices)
+        budget = limits.Budget()
+        return pool({client: read_npz(client, path, budget) for client, path in sources.items()}, **choices)
     return pool(_tables(sources, label, split, features), **choices)
+
+
+def _check_size(size: Any) -> None:
+    if size is None:
+        return
+    is_pair = isinstance(size, tuple | list) and len(size) == 2
+    if not is_pair or not all(isinstance(n, int | np.integer) and n >= 1 for n in size):
+        raise UserError(f"`size` = {size!r} must be (height, width), two whole numbers of at least 1")
 
 
 def _sources(folder: Path) -> dict[str, Path]:
@@ -73,19 +86,21 @@ def _inside(client: str, folder: Path) -> Path:
     return files[0] if files else folder
 
 
-def _images(client: str, folder: Path, size: tuple[int, int] | None, grey: bool) -> Parts:
+def _images(client: str, folder: Path, size: tuple[int, int] | None, grey: bool, budget: limits.Budget) -> Parts:
     train = folder / "train"
     if not any(entry.is_dir() for entry in _visible(train)):
-        return {"train": _by_class(client, folder, size, grey)}
+        return {"train": _by_class(client, folder, size, grey, budget)}
     if other := [entry.name for entry in _visible(folder) if entry.is_dir() and entry.name not in SPLITS]:
         raise UserError(
             f"client {client!r}: {folder / other[0]} is next to train; move it inside, "
             "or rename it to test or validation"
         )
-    return {split: _by_class(client, folder / split, size, grey) for split in SPLITS if (folder / split).is_dir()}
+    return {
+        split: _by_class(client, folder / split, size, grey, budget) for split in SPLITS if (folder / split).is_dir()
+    }
 
 
-def _by_class(client: str, folder: Path, size: tuple[int, int] | None, grey: bool) -> Part:
+def _by_class(client: str, folder: Path, size: tuple[int, int] | None, grey: bool, budget: limits.Budget) -> Part:
     if stray := [entry for entry in _visible(folder) if entry.suffix.lower() in IMAGES and entry.is_file()]:
         raise UserError(f"client {client!r}: {stray[0]} is not in a class folder; move it into the folder of its class")
     files = [
@@ -96,7 +111,7 @@ def _by_class(client: str, folder: Path, size: tuple[int, int] | None, grey: boo
     ]
     if not files:
         return Part(*NOTHING, str(folder), str(folder))
-    images = [read_image(client, file, size, grey) for file in files]
+    images = [read_image(client, file, size, grey, budget) for file in files]
     for file, image in zip(files, images, strict=True):
         if image.shape != images[0].shape:
             raise UserError(

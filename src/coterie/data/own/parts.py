@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from coterie.data.own.values import BadValueError, beyond, is_missing, to_array, to_numbers, to_text
 from coterie.errors import UserError
 
 SPLITS = ("train", "test", "validation")
@@ -78,22 +79,26 @@ def check(
 
 
 def _inputs(client: str, part: Part, tokens: bool) -> NDArray[Any]:
-    x = _array(client, part.x_name, part.x)
+    x = _array(client, part.x_name, part.x, part)
     if x.shape[:1] == (0,):
         return NOTHING.x
     if x.ndim < 2:
         raise UserError(
             f"client {client!r}: {part.x_name} must have one row of features per example, got shape {x.shape}"
         )
+    if 0 in x.shape:
+        raise UserError(f"client {client!r}: {part.x_name} has no columns, got shape {x.shape}; give some features")
+    if x.dtype.kind == "O":
+        x = _numbers(client, part.x_name, part.x, part, x)
     if x.dtype.kind not in "fiub":
         raise UserError(f"client {client!r}: {part.x_name} holds {x.dtype}, not numbers; convert it first")
     if x.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
-        if len(bad):
-            place = part.where(part.x_name, bad[0])
+        infinite = np.argwhere(~np.isfinite(x))
+        if len(infinite):
+            place = _place(part, part.x_name, part.x, *infinite[0][:2].tolist())
             raise UserError(f"client {client!r}: {place} is not finite (NaN or infinity); fix or remove it")
     if tokens:
-        bad = np.flatnonzero(((x < 0) | (x >= 2**63) | (x != np.round(x))).any(axis=tuple(range(1, x.ndim))))
+        bad = np.flatnonzero(((x < 0) | (x >= 2**53) | (x != np.round(x))).any(axis=tuple(range(1, x.ndim))))
         if len(bad):
             place = part.where(part.x_name, bad[0])
             raise UserError(f"client {client!r}: {place} has values that are not tokens (whole numbers from 0 up)")
@@ -103,7 +108,9 @@ def _inputs(client: str, part: Part, tokens: bool) -> NDArray[Any]:
 
 def numbers(client: str, part: Part) -> NDArray[Any]:
     """Check and return the targets of a regression."""
-    y = _array(client, part.y_name, part.y)
+    y = _array(client, part.y_name, part.y, part)
+    if y.ndim == 1 and y.dtype.kind == "O" and not any(isinstance(value, str) for value in y):
+        y = _numbers(client, part.y_name, part.y, part, y)
     if y.ndim != 1 or y.dtype.kind not in "fiub":
         raise UserError(
             f"client {client!r}: {part.y_name} must have one number per row, got {y.dtype} of shape {y.shape}"
@@ -116,12 +123,18 @@ def numbers(client: str, part: Part) -> NDArray[Any]:
 
 
 def labels(client: str, part: Part) -> NDArray[Any]:
-    """Check and return class labels: integers or strings."""
-    y = _array(client, part.y_name, part.y)
+    """Check and return class labels: integers or strings. Different labels stay different."""
+    y = _array(client, part.y_name, part.y, part)
     if y.shape[:1] == (0,):
         return NOTHING.y
     if y.ndim != 1:
         raise UserError(f"client {client!r}: {part.y_name} must have one label per row, got shape {y.shape}")
+    if y.dtype.kind == "O":
+        y = _plain_labels(client, part, y)
+    if y.dtype.kind not in "fiubU":
+        raise UserError(
+            f"client {client!r}: {part.y_name} mixes labels of different types; use only integers or only strings"
+        )
     if y.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(y) | (y != np.round(y)))
         if len(bad):
@@ -130,19 +143,51 @@ def labels(client: str, part: Part) -> NDArray[Any]:
                 f"client {client!r}: {place} is not a class label (a whole number or text); "
                 "to predict numbers instead, set `regression`"
             )
-    if y.dtype.kind == "O" and all(isinstance(label, str) for label in y):
-        y = y.astype(str)
-    if y.dtype.kind in "fiub":
-        y = y.astype(np.int64)
-    elif y.dtype.kind != "U":
+    far = beyond(y) if y.dtype.kind == "f" else np.flatnonzero(y > _LARGEST if y.dtype.kind == "u" else ())
+    if len(far):
         raise UserError(
-            f"client {client!r}: {part.y_name} mixes labels of different types; use only integers or only strings"
+            f"client {client!r}: {part.where(part.y_name, far[0])} has a label that is too large, so different classes "
+            "could be merged; use text or smaller integers"
         )
-    return y
+    return y if y.dtype.kind == "U" else y.astype(np.int64)
 
 
-def _array(client: str, name: str, values: ArrayLike) -> NDArray[Any]:
+_LARGEST = np.iinfo(np.int64).max
+
+
+def _plain_labels(client: str, part: Part, y: NDArray[Any]) -> NDArray[Any]:
+    """Return labels that are Python objects as text or as numbers; unchanged if they are neither."""
+    if any(is_missing(label) for label in y):
+        row = next(row for row, label in enumerate(y) if is_missing(label))
+        raise UserError(f"client {client!r}: {part.where(part.y_name, row)} has no label; fill it in or remove the row")
+    if not all(isinstance(label, str) for label in y):
+        return y if any(isinstance(label, str) for label in y) else _numbers(client, part.y_name, part.y, part, y)
     try:
-        return np.asarray(values)
+        return to_text(y)
+    except BadValueError as error:
+        raise UserError(f"client {client!r}: {part.where(part.y_name, error.row or 0)} {error}") from None
+
+
+def _numbers(client: str, name: str, given: ArrayLike, part: Part, values: NDArray[Any]) -> NDArray[Any]:
+    try:
+        return to_numbers(values)
+    except BadValueError as error:
+        raise UserError(f"client {client!r}: {_place(part, name, given, error.row, error.column)} {error}") from None
+
+
+def _array(client: str, name: str, values: ArrayLike, part: Part) -> NDArray[Any]:
+    try:
+        return to_array(values)
+    except BadValueError as error:
+        raise UserError(f"client {client!r}: {_place(part, name, values, error.row, error.column)} {error}") from None
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"client {client!r}: {name} cannot be converted to an array: {error}") from None
+
+
+def _place(part: Part, name: str, given: ArrayLike, row: int | None, column: int | None = None) -> str:
+    """Describe the position of a value. A data frame's columns are named."""
+    if row is None:
+        return name
+    columns = getattr(given, "columns", None)
+    named = "" if columns is None or column is None else f", column {str(columns[column])!r}"
+    return part.where(name, row) + named

@@ -63,6 +63,9 @@ def pool(
             ys.append(part.y)
     if len({mine.dtype.kind for mine in own.values()}) > 1:
         raise UserError("some clients have integer labels and others have strings; use the same type for all clients")
+    for mine in own.values():
+        for label in mine if mine.dtype.kind == "U" else ():
+            _check_text(label, "a label")
     union, y = np.unique(np.concatenate(list(own.values()))), np.concatenate([y for y in ys if len(y)])
     return Federation(
         ids=tuple(clients),
@@ -71,7 +74,7 @@ def pool(
         y=torch.from_numpy(y if regression else np.searchsorted(union, y)),
         splits={split: Ragged.of(each) for split, each in rows.items()},
         classes=Ragged.of([np.searchsorted(union, mine) for mine in own.values()]),
-        is_new=np.isin(list(clients), list(new)),
+        is_new=np.array([client in new for client in clients]),
     )
 
 
@@ -84,6 +87,8 @@ def _check_choices(
 ) -> None:
     if not clients:
         raise UserError("a federation needs at least one client")
+    for client in clients:
+        _check_text(client, f"the name of client {client!r}")
     for what, named in (("new", new), ("classes", classes)):
         if unknown := set(named) - set(clients):
             raise UserError(f"`{what}` names {sorted(unknown)}, which are not among the clients; check the spelling")
@@ -92,6 +97,13 @@ def _check_choices(
             f"`test` and `validation` must not be negative, and `test` + `validation` must be less than 1 "
             f"(got {test} + {validation}), so that some examples remain for training"
         )
+
+
+def _check_text(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{what} has characters that no file can store (half of a surrogate pair); rename it") from None
 
 
 def _declared(client: str, classes: Mapping[str, Sequence[Any]], train: Part) -> NDArray[Any]:

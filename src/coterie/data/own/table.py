@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie.data.federation import Federation
+from coterie.data.files import limits
 from coterie.data.files.csv_file import read_csv
-from coterie.data.own.columns import Table, deal, features_of, labels_of, matrix, names_of, splits_of
+from coterie.data.files.paths import user_path
+from coterie.data.own.columns import Table, deal, features_of, labels_of, matrix, names_of, same_length, splits_of
 from coterie.data.own.pool import pool
+from coterie.data.own.values import BadValueError, to_array
 from coterie.errors import UserError
 
 TABLES = (".csv", ".parquet")
@@ -31,7 +35,7 @@ def from_table(
 
 def read(source: str | Path) -> Table:
     """Read a CSV or Parquet file. The format is chosen by the file name extension."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if path.suffix.lower() not in TABLES:
         raise UserError(f"{source} is neither a .csv nor a .parquet file")
     if not path.is_file():
@@ -46,7 +50,18 @@ def frame(source: Any, name: str = "the table") -> Table:
         columns = source if isinstance(source, Mapping) else getattr(source, "columns", None)
     if columns is None:
         raise UserError(f"expected a path or a data frame, not {type(source).__name__}")
-    return Table(name, {str(each): np.asarray(source[each]) for each in columns}, lambda row: f"{name} row {row}")
+    found: dict[str, NDArray[Any]] = {}
+    for each in columns:
+        if str(each) in found:
+            raise UserError(f"{name} has more than one column {str(each)!r}; rename or remove one")
+        try:
+            found[str(each)] = to_array(source[each])
+        except BadValueError as error:
+            raise UserError(f"{name} row {error.row}: column {str(each)!r} {error}") from None
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{name}: column {str(each)!r} cannot be converted to an array: {error}") from None
+    same_length(name, found)
+    return Table(name, found, lambda row: f"{name} row {row}")
 
 
 def _read_parquet(path: Path) -> Table:
@@ -56,6 +71,39 @@ def _read_parquet(path: Path) -> Table:
     except ImportError:
         raise UserError(f"reading {path} needs pyarrow: pip install 'coterie[tables]'") from None
     try:
-        return frame(parquet.read_table(path), str(path))
-    except (pyarrow.ArrowException, OSError) as error:
+        with parquet.ParquetFile(path) as file:
+            facts, schema = file.metadata, file.schema_arrow
+        _check_parquet(path, facts)
+        # Text that occurs often is stored once, in the file and in memory.
+        text = [field.name for field in schema if getattr(field.type, "value_type", field.type) in _text(pyarrow)]
+        table = parquet.read_table(path, read_dictionary=text, partitioning=None)
+        if twice := [name for i, name in enumerate(table.column_names) if name in table.column_names[:i]]:
+            raise UserError(f"{path} has more than one column {twice[0]!r}; rename or remove one")
+        columns = {name: table[name] for name in table.column_names}
+        return frame({name: _words(each) if name in text else each for name, each in columns.items()}, str(path))
+    except UserError:
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise UserError(f"{path} is not a Parquet file, or is damaged: {error}") from None
+
+
+def _text(pyarrow: Any) -> tuple[Any, ...]:
+    return pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()
+
+
+def _check_parquet(path: Path, facts: Any) -> None:
+    groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
+    unpacked = sum(group.total_byte_size for group in groups)  # pyarrow crashes on damaged facts about columns
+    cells = sum(group.num_rows for group in groups) * facts.num_columns
+    limits.check(
+        2 * unpacked + 32 * cells, f"a table of {facts.num_rows:,} rows and {facts.num_columns:,} columns", path
+    )
+
+
+def _words(column: Any) -> NDArray[Any]:
+    """Return a column of text as objects. Equal texts are one object, and missing ones are None."""
+    parts = [np.empty(0, dtype=object)]
+    for chunk in column.chunks if hasattr(column.type, "index_type") else column.dictionary_encode().chunks:
+        words = np.array([*chunk.dictionary.to_pylist(), None], dtype=object)
+        parts.append(words[chunk.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)])
+    return np.concatenate(parts)

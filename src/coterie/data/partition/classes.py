@@ -42,14 +42,19 @@ class Classes(Partition):
         check_classes(examples, "classes")
         y_train, num_classes = examples.y_train, len(examples.labels)
         self._check(num_classes, self.clients - int(self.new_users * self.clients + 1e-9))
+        # A class with at least as many rows as there are clients cannot run out. Every client holds a class that is at
+        # least as large as the K-th smallest.
+        enough = np.sort(np.bincount(y_train, minlength=num_classes))[self.classes_per_client - 1]
+        if self.clients > len(y_train):
+            raise UserError(
+                f"partition.clients = {self.clients}: there are only {len(y_train)} training examples; lower it "
+                f"(up to {enough} clients with any seed)"
+            )
         holds = _draw(self.clients, num_classes, self.classes_per_client, rng)
         is_new = self.held_out(self.clients, rng)
         _cover(holds, np.flatnonzero(~is_new), rng)
         train, test = _deal(y_train, holds, rng), _deal(examples.y_test, holds, rng)
         if starved := sum(len(rows) == 0 for rows in train):
-            # A class with at least as many rows as there are clients cannot run out. Every client holds a class that is
-            # at least as large as the K-th smallest.
-            enough = np.sort(np.bincount(y_train, minlength=num_classes))[self.classes_per_client - 1]
             raise UserError(
                 f"partition.clients = {self.clients}: {starved} clients get no training examples; lower it "
                 f"({self.clients - starved} clients get some with this seed; up to {enough} clients with any seed)"

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from coterie.data.examples import Assignment, Examples
-from coterie.data.partition.dealing import check_classes, clients_of, complete, portions
+from coterie.data.partition.dealing import check_classes, check_size, clients_of, complete, portions
 from coterie.data.partition.partition import Partition
 from coterie.errors import UserError
 from coterie.settings import settings
@@ -42,6 +42,7 @@ class LabelRatio(Partition):
                 f"partition.name = 'label-ratio' needs two classes, but the data set has {len(examples.labels)}; "
                 "use 'dirichlet' or 'classes', which work with any number of classes"
             )
+        check_size(len(examples.y_train), self.clients, 1, "partition.clients")
         y, i = examples.y_train, np.arange(self.clients)
         ratios = np.stack([self.clients - 1 - i, i + 1], axis=1)  # times n: integers have no rounding error
         totals = np.bincount(y, minlength=2)

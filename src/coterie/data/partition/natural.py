@@ -12,14 +12,18 @@ test rows.
 """
 
 import logging
+from collections.abc import Sequence
+from dataclasses import field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie.core.data import Index
 from coterie.data.examples import Assignment, Examples
 from coterie.data.partition.dealing import rows_of
 from coterie.data.partition.partition import Partition
 from coterie.errors import UserError
+from coterie.registry import nearest
 from coterie.settings import Count, settings
 
 logger = logging.getLogger("coterie")
@@ -33,6 +37,8 @@ class Natural(Partition):
     """Number of clients, including new users, drawn at random from the groups. Default: all groups."""
     minimum: Count = 1
     """Minimum number of training examples. Smaller groups are omitted."""
+    new_clients: list[str] = field(default_factory=list)
+    """Names of the clients held out of training as new users. If it is set, no others are held out."""
 
     def deal(self, examples: Examples, rng: np.random.Generator) -> Assignment:
         groups = examples.groups
@@ -45,13 +51,33 @@ class Natural(Partition):
         client_of_group = np.full(len(groups.names), -1)
         client_of_group[taken] = np.arange(len(taken))
         of_train, of_test = client_of_group[groups.train], client_of_group[groups.test]
+        names = [groups.names[group] for group in taken]
         return Assignment(
             rows_of(of_train, len(taken)),
             rows_of(of_test, len(taken)),
             _label_sets(examples, np.append(of_train, of_test), len(taken)),
-            self.held_out(len(taken), rng),
-            names=[groups.names[group] for group in taken],
+            self._named(names, groups.names) if self.new_clients else self.held_out(len(taken), rng),
+            names=names,
         )
+
+    def _named(self, names: list[str], groups: Sequence[str]) -> NDArray[np.bool_]:
+        """Return whether each client is one of `new_clients`."""
+        if self.new_users:
+            raise UserError(
+                f"partition.new_clients names the new users, so partition.new_users = {self.new_users} must be 0; "
+                "remove one of them"
+            )
+        for name in self.new_clients:
+            if name not in groups:
+                raise UserError(
+                    f"partition.new_clients names {name!r}, which is not a client of these data{nearest(name, groups)}"
+                )
+            if name not in names:
+                raise UserError(
+                    f"partition.new_clients names {name!r}, which is not used because of partition.clients or "
+                    "partition.minimum; remove it or change them"
+                )
+        return np.isin(np.arange(len(names)), [names.index(name) for name in self.new_clients])
 
     def _take(self, sizes: Index, rng: np.random.Generator) -> Index:
         """Do steps 1 and 2. Return the numbers of the groups to use."""

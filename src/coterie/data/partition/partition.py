@@ -17,7 +17,8 @@ class Partition(ABC):
     """Settings that divide the rows of a data set among clients."""
 
     new_users: Share = 0.2
-    """Share of the clients held out of training as new users, rounded down. Set it to 0 for no new users."""
+    """Share of the clients held out of training as new users, rounded down. In a recipe for your own data, the default
+    is 0."""
     validation: Share = 0.0
     """Share of each client's training examples kept for validation, rounded down, class by class."""
 

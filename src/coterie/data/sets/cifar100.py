@@ -42,7 +42,7 @@ class CIFAR100(Dataset):
         train, test, meta = self.files()
         count = _COUNT[self.labels]
         if ".bin" in train.suffixes:
-            names = content(meta).decode("utf-8", "replace").split()
+            names = content(meta, cost=64).decode("utf-8", "replace").split()
             parts = [read_binary(path, _BYTE[self.labels], 2, count) for path in (train, test)]
         else:
             names = _named(meta, f"{self.labels}_label_names")
@@ -57,7 +57,8 @@ def _published(name: str) -> File:
 
 
 def _named(meta: Path, key: str) -> list[str]:
-    try:
-        return [str(name) for name in pickles.load(meta)[key]]
-    except (KeyError, TypeError) as error:
-        raise damaged(meta, f"it has no entry {key!r}") from error
+    tree = pickles.load(meta)
+    names = tree.get(key) if isinstance(tree, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise damaged(meta, f"it has no list of names {key!r}")
+    return names

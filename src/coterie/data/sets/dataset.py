@@ -16,6 +16,9 @@ class Dataset(ABC):
     usual_model: ClassVar[str] = "mlp"
     """Model used when the recipe names none."""
 
+    usual_new_users: ClassVar[float | None] = None
+    """Share of new users when the recipe names none. None is the default of the partition."""
+
     @abstractmethod
     def load(self) -> Examples:
         """Return the training and test examples as published, before they are divided among clients."""

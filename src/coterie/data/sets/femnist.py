@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from coterie.core.data import Index
 from coterie.data.examples import Examples, Groups
+from coterie.data.files import limits
 from coterie.data.files.locate import look_in
 from coterie.data.files.unpack import content, damaged
 from coterie.data.sets.dataset import Dataset
@@ -73,19 +74,37 @@ def _read(paths: list[Path], number: dict[str, int]) -> tuple[NDArray[np.float32
 
 def _users(path: Path) -> Iterator[tuple[str, NDArray[np.float32], Index]]:
     try:
-        tree: Any = json.loads(content(path))
-        users = [(str(user), tree["user_data"][user]) for user in tree["users"]]
-    except (ValueError, KeyError, TypeError) as error:
+        tree: Any = json.loads(_text(path), object_pairs_hook=_without_duplicates)
+        users = [(user, tree["user_data"][user]) for user in tree["users"]]
+    except UserError:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         raise damaged(path, f"it is not LEAF's JSON with 'users' and 'user_data' ({error})") from error
     if not users:
         raise damaged(path, "it has no users")
+    if len({user for user, _ in users}) < len(users):
+        raise damaged(path, "it lists a user twice")
     for user, data in users:
         try:
-            x, y = np.array(data["x"], dtype=np.float32).reshape(-1, 28, 28), np.array(data["y"], dtype=np.int64)
+            x, y = np.array(data["x"], dtype=np.float32).reshape(len(data["y"]), 784), np.array(data["y"])
         except (ValueError, KeyError, TypeError, OverflowError) as error:
-            raise damaged(path, f"user {user!r} has no rows of 784 pixels in 'x' with classes in 'y'") from error
-        if len(x) != len(y):
-            raise damaged(path, f"user {user!r} has {len(x)} images but {len(y)} classes")
-        if not (np.isfinite(x).all() and ((y >= 0) & (y < len(_LABELS))).all()):
+            raise damaged(path, f"user {user!r} does not have 784 pixels in 'x' for each class in 'y'") from error
+        if y.ndim != 1 or not (np.isfinite(x).all() and np.isin(y, np.arange(len(_LABELS))).all()):
             raise damaged(path, f"user {user!r} has a pixel that is not a number, or a class outside 0..61")
-        yield user, x, y
+        yield user, x.reshape(-1, 28, 28), y.astype(np.int64)
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file, after a check that its numbers and lists fit into memory."""
+    raw = content(path)
+    numbers, lists, dicts = raw.count(b","), raw.count(b"["), raw.count(b"{") + raw.count(b":")
+    needed = len(raw) * (1 if raw.isascii() else 4) + 33 * numbers + 72 * lists + 110 * dicts + 25 * raw.count(b'"')
+    limits.check(needed, f"a file of {numbers:,} numbers", path)
+    return raw.decode()
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name appears twice")
+    return found

@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from coterie.data.examples import Examples, Groups
+from coterie.data.files import limits
 from coterie.data.sets.dataset import Dataset
 from coterie.errors import UserError
 from coterie.settings import Count, Rate, Size, settings
@@ -54,6 +55,8 @@ class LeastSquares(Dataset):
             raise UserError(f"data.mu = {self.mu} must not be larger than data.L = {self.L}")
         if self.examples <= self.features:
             raise UserError(f"data.examples = {self.examples} must be larger than data.features = {self.features}")
+        needed = 32 * self.clients * (self.features + 1) * (self.examples + self.features)
+        limits.check_settings(needed, "data.clients, data.examples or data.features")
         rng = np.random.default_rng(self.seed)
         I = self.clients  # noqa: E741
         n = self.examples

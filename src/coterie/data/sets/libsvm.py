@@ -3,6 +3,8 @@
 Each line is one example: its label, then index:value for each feature that is not zero. Indices start at 1.
 """
 
+import io
+from array import array
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.examples import Examples
+from coterie.data.files import limits
+from coterie.data.files.paths import user_path
 from coterie.data.files.unpack import content
 from coterie.data.sets.dataset import Dataset
 from coterie.data.sets.split import split
 from coterie.errors import UserError
 from coterie.settings import Count, settings
-
-_MOST = 8 << 30
-"""Maximum number of bytes of the dense rows."""
 
 
 class Rows(NamedTuple):
@@ -34,11 +35,6 @@ class Rows(NamedTuple):
 
     def dense(self, num_features: int) -> NDArray[np.float32]:
         """Return the examples as a dense matrix."""
-        if 4 * len(self.labels) * num_features > _MOST:
-            raise UserError(
-                f"{len(self.labels):,} examples of {num_features:,} features need more than {_MOST >> 30} GB; "
-                "this reader stores them as a dense matrix, so use a smaller file"
-            )
         x = np.zeros((len(self.labels), num_features), dtype=np.float32)
         x[self.row, self.feature] = self.value
         return x
@@ -63,7 +59,7 @@ class LibSVM(Dataset):
     def files(self) -> list[Path]:
         if self.path is None or self.file is None:
             raise UserError("libsvm needs a file: --set data.path=DIR --set data.file=NAME")
-        folder = Path(self.path).expanduser()
+        folder = user_path(self.path)
         return [folder / name for name in (self.file, self.test_file) if name is not None]
 
     def load(self) -> Examples:
@@ -77,6 +73,10 @@ def examples(paths: list[Path], num_features: int | None = None) -> Examples:
         if num_features is not None and part.width() > num_features:
             raise UserError(f"{path} has a feature {part.width()}, but there should be only {num_features} features")
     width = num_features or max(part.width() for part in parts)
+    rows = sum(len(part.labels) for part in parts)
+    # With the sparse content, and with the copies that a split makes.
+    needed = 8 * width * rows + sum(24 * len(part.value) for part in parts)
+    limits.check(needed, f"a dense matrix of {rows:,} rows and {width:,} columns", *paths)
     xs = [part.dense(width) for part in parts]
     values = np.unique(np.concatenate([part.labels for part in parts]))
     if len(values) < 2 or (values != np.round(values)).any():
@@ -92,35 +92,37 @@ def examples(paths: list[Path], num_features: int | None = None) -> Examples:
 
 def read(path: Path) -> Rows:
     """Read a file in LIBSVM's text format."""
-    labels: list[float] = []
-    rows: list[int] = []
-    features: list[int] = []
-    values: list[float] = []
-    for number, line in enumerate(content(path).splitlines(), 1):
+    labels, values = array("d"), array("d")
+    rows, features = array("q"), array("q")
+    for number, line in enumerate(io.BytesIO(content(path, cost=8)), 1):
         words = line.partition(b"#")[0].split()
         if not words:
             continue
+        if any(b"_" in word for word in words):  # Python would read 1_0 as 10
+            raise _bad(path, number, "a number contains an underscore")
         try:
             labels.append(float(words[0]))
             for word in words[1:]:
                 index, _, value = word.partition(b":")
                 features.append(int(index) - 1)
                 values.append(float(value))
-        except ValueError:
+        except (ValueError, OverflowError):
             raise _bad(path, number, f"expected 'label index:value ...', found {line[:60]!r}") from None
+        if abs(labels[-1]) >= 2**53:
+            raise _bad(path, number, "the label is too large, so different labels could be merged")
         rows.extend([len(labels) - 1] * (len(words) - 1))
         mine = features[len(features) - len(words) + 1 :]
         if min(mine, default=0) < 0 or len(set(mine)) < len(mine):
             raise _bad(path, number, "an index is below 1 or appears twice")
     if not labels:
         raise UserError(f"{path} has no rows")
-    found = Rows(np.array(labels), np.array(rows, np.int64), np.array(features, np.int64), _floats(values))
+    found = Rows(np.array(labels), np.array(rows), np.array(features), _floats(values))
     if not (np.isfinite(found.labels).all() and np.isfinite(found.value).all()):
         raise UserError(f"{path} contains NaN, infinity, or a number too large for float32; fix or remove those rows")
     return found
 
 
-def _floats(values: list[float]) -> NDArray[Any]:
+def _floats(values: "array[float]") -> NDArray[Any]:
     with np.errstate(over="ignore"):
         return np.array(values).astype(np.float32)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.core.data import Index
 from coterie.data.examples import Examples, Groups
+from coterie.data.files import limits
 from coterie.data.files.fetch import File
 from coterie.data.files.locate import locate
 from coterie.data.files.unpack import damaged, members
@@ -29,6 +30,8 @@ _FILES = (
 _DRAWING = re.compile(r"(?:^|/)[^/]+/character\d+/\d+_\d+\.png$")
 _SIDE = 105
 _SIZE = 28
+_AT_ONCE = 1000
+"""Number of drawings in their original size in memory."""
 
 Images = NDArray[np.float32]
 
@@ -79,19 +82,31 @@ def _drawings(archives: list[Path]) -> tuple[Images, Index, list[tuple[str, str]
 
     Labels are numbered in the order of alphabets and character names.
     """
-    images: list[NDArray[np.bool_]] = []
+    images: list[Images] = []
     names: list[tuple[str, str]] = []
+    seen: set[str] = set()
     for archive in archives:
-        before = len(images)
+        before = len(seen)
+        ink: list[NDArray[np.bool_]] = []
         for name, png in members(archive, wanted=_DRAWING.search):
-            images.append(_ink(archive, name, png))
-            alphabet, character, _ = name.split("/")[-3:]
+            alphabet, character, _ = place = name.split("/")[-3:]
+            if "/".join(place) in seen:
+                raise damaged(archive, f"it has a second drawing {'/'.join(place)}")
+            seen.add("/".join(place))
             names.append((alphabet, character))
-        if len(images) == before:
+            ink.append(_ink(archive, name, png))
+            if len(ink) == _AT_ONCE:
+                images.append(_resized(np.stack(ink)))
+                ink.clear()
+            # Six times: as they are, after the split, and in four rotations.
+            limits.check(6 * 4 * _SIZE**2 * len(seen), f"{len(seen):,} drawings", *archives)
+        if ink:
+            images.append(_resized(np.stack(ink)))
+        if len(seen) == before:
             raise damaged(archive, "it has no files ALPHABET/characterNN/NNNN_NN.png")
     characters = sorted(set(names))
     number = {name: n for n, name in enumerate(characters)}
-    return _resized(np.stack(images)), np.array([number[name] for name in names]), characters
+    return np.concatenate(images), np.array([number[name] for name in names]), characters
 
 
 def _ink(archive: Path, name: str, png: bytes) -> NDArray[np.bool_]:
@@ -104,15 +119,14 @@ def _ink(archive: Path, name: str, png: bytes) -> NDArray[np.bool_]:
             if image.size != (_SIDE, _SIDE):
                 raise damaged(archive, f"{name} is {image.size[0]}x{image.size[1]}, expected {_SIDE}x{_SIDE}")
             return ~np.asarray(image.convert("1"))
-    except (OSError, SyntaxError) as error:
+    except (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError) as error:
+        if isinstance(error, UserError):
+            raise
         raise damaged(archive, f"{name} is not a PNG image ({error})") from error
 
 
 def _resized(ink: NDArray[np.bool_]) -> Images:
     """Resize images bilinearly. Each pixel depends on four neighbours (no antialiasing), as in the authors' code."""
-    out = np.empty((len(ink), _SIZE, _SIZE), dtype=np.float32)
-    for start in range(0, len(ink), 1000):
-        part = torch.from_numpy(ink[start : start + 1000]).float()[:, None]
-        small = torch.nn.functional.interpolate(part, (_SIZE, _SIZE), mode="bilinear", align_corners=False)
-        out[start : start + 1000] = small[:, 0].numpy()
-    return out
+    part = torch.from_numpy(ink).float()[:, None]
+    small = torch.nn.functional.interpolate(part, (_SIZE, _SIZE), mode="bilinear", align_corners=False)
+    return small[:, 0].numpy()

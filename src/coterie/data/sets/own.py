@@ -13,6 +13,7 @@ class Own(Dataset):
     """Base class of your own data sets."""
 
     usual_partition: ClassVar[str] = "natural"
+    usual_new_users: ClassVar[float | None] = 0.0
 
     path: str = ""
     """Path of the file or folder. Required."""

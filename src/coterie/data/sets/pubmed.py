@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from coterie.core.data import Index
 from coterie.data.examples import Examples
-from coterie.data.files import pickles
+from coterie.data.files import limits, pickles
 from coterie.data.files.fetch import File
 from coterie.data.files.locate import locate
 from coterie.data.files.unpack import content, damaged
@@ -88,44 +88,44 @@ class PubMed(Dataset):
         return np.sort(train), np.sort(rest[:share]), np.sort(rest[share:])
 
 
-class _Sparse:
+class _Sparse(pickles.Record):
     """Replacement for scipy's csr_matrix that only holds its arrays."""
 
-    _shape: Any
-    data: Any
-    indices: Any
-    indptr: Any
 
-
-def _empty_dict(factory: object) -> dict[Any, Any]:  # noqa: ARG001
-    """Return a plain dict instead of a defaultdict(list), because the pickle provides all entries."""
-    return {}
-
-
-_MORE = {
+_MORE: pickles.Names = {
     ("scipy.sparse.csr", "csr_matrix"): _Sparse,
-    ("collections", "defaultdict"): _empty_dict,
-    ("__builtin__", "list"): list,
+    # The graph is a defaultdict(list). A plain dict is enough, because the file provides all entries.
+    ("collections", "defaultdict"): lambda _: {},
+    ("__builtin__", "list"): lambda: [],
 }
 
 
 def _features(path: Path) -> Features:
     matrix = pickles.load(path, _MORE)
-    try:
-        rows = np.repeat(np.arange(len(matrix.indptr) - 1), np.diff(matrix.indptr))
-        x = np.zeros((len(matrix.indptr) - 1, _FEATURES), dtype=np.float32)
-        x[rows, matrix.indices] = matrix.data
-        shape = matrix._shape
-    except (AttributeError, TypeError, ValueError, IndexError) as error:
-        raise damaged(path, f"it is not a sparse matrix with {_FEATURES} columns ({error})") from error
-    if shape != x.shape:
-        raise damaged(path, f"its shape is {shape}, expected {x.shape}")
+    parts: list[Any] = [getattr(matrix, name, None) for name in ("indptr", "indices", "data")]
+    if not all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts):
+        raise damaged(path, "it is not a sparse matrix")
+    starts, columns, values = parts
+    lengths = np.diff(starts) if starts.dtype.kind == columns.dtype.kind == "i" else np.array([-1])
+    if len(columns) != len(values) or lengths.min(initial=0) < 0 or [*starts[:1], *starts[-1:]] != [0, len(columns)]:
+        raise damaged(path, "the rows of its sparse matrix are invalid")
+    if columns.min(initial=0) < 0 or columns.max(initial=0) >= _FEATURES:
+        raise damaged(path, f"it has a column outside 0..{_FEATURES - 1}")
+    limits.check(4 * _FEATURES * len(lengths), f"a matrix of {len(lengths):,} rows", path)
+    cells = np.repeat(np.arange(len(lengths)), lengths) * _FEATURES + columns
+    if len(np.unique(cells)) < len(cells):
+        raise damaged(path, "an entry of its sparse matrix appears twice")
+    x = np.zeros((len(lengths), _FEATURES), dtype=np.float32)
+    x.ravel()[cells] = values
+    if getattr(matrix, "_shape", None) != x.shape:
+        raise damaged(path, f"its shape is not {x.shape}")
     return x
 
 
 def _classes(path: Path, num_rows: int) -> Index:
-    one_hot = np.asarray(pickles.load(path, _MORE))
-    if one_hot.shape != (num_rows, _CLASSES) or not np.array_equal(np.sort(one_hot), [[0, 0, 1]] * num_rows):
+    one_hot = pickles.load(path, _MORE)
+    is_right = isinstance(one_hot, np.ndarray) and one_hot.shape == (num_rows, _CLASSES)
+    if not is_right or not np.array_equal(np.sort(one_hot), [[0, 0, 1]] * num_rows):
         raise damaged(path, f"it is not {num_rows} rows of one-hot classes")
     classes: Index = one_hot.argmax(axis=1)
     return classes
@@ -134,7 +134,7 @@ def _classes(path: Path, num_rows: int) -> Index:
 def _places(path: Path, num_first: int, num_last: int) -> Index:
     """Return the row of each node among the rows of allx and tx."""
     try:
-        nodes = np.array(content(path).split(), dtype=np.int64)
+        nodes = np.array(content(path, cost=24).split(), dtype=np.int64)
     except (ValueError, OverflowError) as error:
         raise damaged(path, f"it is not a list of nodes ({error})") from error
     if not np.array_equal(np.sort(nodes), np.arange(num_first, num_first + num_last)):
@@ -145,12 +145,13 @@ def _places(path: Path, num_first: int, num_last: int) -> Index:
 def _edges(path: Path, num_nodes: int) -> Index:
     """Read the edges between different nodes, both directions of each, without duplicates."""
     neighbours = pickles.load(path, _MORE)
-    try:
-        pairs = np.array([(node, other) for node, others in neighbours.items() for other in others], dtype=np.int64).T
-        start, end = pairs
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise damaged(path, f"it is not a dict of neighbours ({error})") from error
-    if pairs.min() < 0 or pairs.max() >= num_nodes:
+    lists: list[Any] = list(neighbours.values()) if isinstance(neighbours, dict) else [None]
+    if not lists or not all(isinstance(others, list) for others in lists) or len({*map(id, lists)}) < len(lists):
+        raise damaged(path, "it is not a dict of neighbours")
+    flat = [*neighbours, *(other for others in lists for other in others)]
+    if not all(type(node) is int and 0 <= node < num_nodes for node in flat):
         raise damaged(path, f"a node is outside 0..{num_nodes - 1}")
-    pairs = pairs[:, start != end]
+    start = np.repeat(np.array(flat[: len(lists)], np.int64), np.array([len(others) for others in lists], np.int64))
+    pairs = np.stack([start, np.array(flat[len(lists) :], np.int64)])
+    pairs = pairs[:, start != pairs[1]]
     return np.unique(np.concatenate([pairs, pairs[::-1]], axis=1), axis=1)

@@ -11,13 +11,16 @@ targets count. Of 2,375,383 training targets, 16,068 are eos and 2 are oov. Of 3
 
 import io
 import string
+from collections.abc import Iterator
+from math import prod
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from coterie.core.data import Index
 from coterie.data.examples import Examples, Groups
+from coterie.data.files import limits
 from coterie.data.files.fetch import File
 from coterie.data.files.locate import locate
 from coterie.data.files.unpack import content, damaged
@@ -37,6 +40,9 @@ PAD = 0
 BOS = 1
 EOS = 2
 OOV = len(VOCABULARY) - 1
+_COST = 60
+"""Bytes of memory for each character, while text is cut into sequences."""
+_PIECE = 16 << 20
 _TOKENS = np.full(256, OOV)
 _TOKENS[list(CHARACTERS.encode())] = np.arange(len(CHARACTERS)) + EOS + 1
 
@@ -82,6 +88,9 @@ class Shakespeare(Dataset):
         within = np.arange(pairs.sum()) - np.repeat(_starts(pairs), pairs)
         source = np.repeat(_starts(lengths), pairs) + within
         place = np.repeat(_starts(rows) * T, pairs) + within
+        needed = 16 * int(rows.sum()) * T + _COST * int(lengths.sum())
+        what = f"{rows.sum():,} sequences of data.sequence_length = {T:,}"
+        limits.check(needed, what, *self.files())
         x, y = np.full(rows.sum() * T, PAD), np.full(rows.sum() * T, -1)
         x[place], y[place] = tokens[source], tokens[source + 1]
         return x.reshape(-1, T), y.reshape(-1, T), np.repeat(roles, rows)
@@ -112,20 +121,48 @@ def _read(path: Path, number: dict[str, int]) -> _Lines:
         raise UserError("reading shakespeare's HDF5 files needs h5py: pip install 'coterie[text]'") from None
     snippets: list[bytes] = []
     roles: list[int] = []
+    total = 0
+    inside = content(path)
     try:
-        with h5py.File(io.BytesIO(content(path)), "r") as file:
-            for role, group in file["examples"].items():
-                lines = group["snippets"][()].tolist()
-                snippets += lines
-                roles += [number.setdefault(role, len(number))] * len(lines)
+        with h5py.File(io.BytesIO(inside), "r") as file:
+            examples = _own(h5py, file, "examples")
+            for role in examples:
+                for lines in _pieces(_own(h5py, _own(h5py, examples, role), "snippets"), len(inside), path):
+                    snippets += lines
+                    roles += [number.setdefault(role, len(number))] * len(lines)
+                    total += sum(map(len, lines)) + 2 * len(lines)
+                    limits.check(_COST * total, f"{total:,} characters", path)
         text, lengths = b"".join(snippets), np.array([len(snippet) for snippet in snippets])
-    except (OSError, RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
+    except UserError:
+        raise
+    except _ERRORS as error:
         raise damaged(path, f"it is not an HDF5 file with bytes in examples/<PLAY_ROLE>/snippets ({error})") from error
     if not snippets:
         raise damaged(path, "it has no snippets")
     return _Lines(text, lengths, np.array(roles))
+
+
+_ERRORS = (OSError, RuntimeError, KeyError, TypeError, AttributeError, ValueError, OverflowError, MemoryError)
+"""What damaged files raise."""
+
+
+def _own(h5py: Any, group: Any, name: str) -> Any:
+    """Return a member of a group that is stored in the file itself, not in another file."""
+    if not isinstance(group, h5py.Group) or not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise KeyError(name)
+    return group[name]
+
+
+def _pieces(snippets: Any, file_size: int, path: Path) -> Iterator[list[bytes]]:
+    """Iterate over the snippets of a role, a few at a time. Their size is checked before they are read."""
+    if snippets.external or snippets.is_virtual or snippets.ndim != 1 or snippets.dtype.kind not in "SO":
+        raise TypeError("snippets are not a list of bytes")
+    chunk = prod(snippets.chunks or (0,))
+    limits.check((2 * snippets.dtype.itemsize + 64) * max(snippets.size, chunk), f"{snippets.size:,} snippets", path)
+    # Text of any width is as long as the file at most, but the same text can be stored for many snippets.
+    at_once = len(snippets) if snippets.dtype.kind == "S" else max(1, _PIECE // file_size)
+    for start in range(0, len(snippets), at_once):
+        yield snippets[start : start + at_once].tolist()
 
 
 def _starts(lengths: Index) -> Index:

@@ -20,8 +20,10 @@ from pydantic import Field
 
 from coterie.core.data import Index
 from coterie.data.examples import Examples
+from coterie.data.files import limits
 from coterie.data.files.fetch import File
 from coterie.data.files.locate import locate
+from coterie.data.files.paths import user_path
 from coterie.data.files.unpack import content, damaged
 from coterie.data.sets.dataset import Dataset
 from coterie.errors import UserError
@@ -61,8 +63,11 @@ class SST2(Dataset):
     def load(self) -> Examples:
         train_file, dev_file = self.files()
         (train, y_train), (test, y_test) = _read(train_file), _read(dev_file)
+        files = (train_file, dev_file)
         rows = self._word_pieces(train + test) if self.vocabulary else self._words(train, train + test)
-        x = np.full((len(rows), max(map(len, rows))), PAD)
+        longest = max(map(len, rows))
+        limits.check(8 * longest * len(rows), f"{len(rows):,} sentences of up to {longest:,} tokens", *files)
+        x = np.full((len(rows), longest), PAD)
         for place, row in zip(x, rows, strict=True):
             place[: len(row)] = row
         return Examples(x[: len(train)], y_train, x[len(train) :], y_test, ("negative", "positive"))
@@ -79,7 +84,7 @@ class SST2(Dataset):
             from tokenizers import BertWordPieceTokenizer
         except ImportError:
             raise UserError("data.vocabulary needs the package tokenizers: pip install 'coterie[text]'") from None
-        path = Path(self.vocabulary or "").expanduser()
+        path = user_path(self.vocabulary or "")
         words = _lines(path)
         number = {word: n for n, word in enumerate(words)}
         if number.get("[PAD]") != PAD or not {"[UNK]", "[CLS]", "[SEP]"} <= number.keys():
@@ -106,7 +111,9 @@ def _read(path: Path) -> tuple[list[str], Index]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        text = content(path).decode()
+        raw = content(path, cost=4)
+        limits.check(60 * len(raw) + 300 * raw.count(b"\n"), f"a text of {len(raw):,} bytes", path)
+        text = raw.decode()
     except UnicodeDecodeError as error:
         raise damaged(path, f"it is not UTF-8 ({error})") from error
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n")

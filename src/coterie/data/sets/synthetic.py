@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from coterie.core.data import Index
 from coterie.data.examples import Examples, Groups
+from coterie.data.files import limits
 from coterie.data.sets.dataset import Dataset
 from coterie.data.sets.split import split
 from coterie.settings import Count, Rate, Size, settings
@@ -54,6 +55,10 @@ class Synthetic(Dataset):
     """Seed of the data, separate from run.seed."""
 
     def load(self) -> Examples:
+        limits.check_settings(
+            self.clients * self.examples * (16 * self.features + 64) + 8 * _AT_ONCE * self.features * self.classes,
+            "data.clients, data.examples, data.features or data.classes",
+        )
         rng = np.random.default_rng(self.seed)
         sizes = self._sizes(rng)
         client, starts = np.repeat(np.arange(self.clients), sizes), np.cumsum(sizes) - sizes

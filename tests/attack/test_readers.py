@@ -1,0 +1,25 @@
+"""A short sample of the malformed inputs of `readers.py`, the same in every run."""
+
+from pathlib import Path
+
+import pytest
+
+from attack.readers import attempts
+from coterie.errors import UserError
+
+SEEDS = 20
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")  # of zipfile, when an attempt writes its file
+@pytest.mark.parametrize("name", attempts())
+def test_a_malformed_input_is_read_or_refused(name: str, tmp_path: Path) -> None:
+    read, refused = attempts()[name], 0
+    for seed in range(SEEDS):
+        (tmp_path / str(seed)).mkdir()
+        try:
+            read(seed, tmp_path / str(seed))
+        except UserError:
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"{name}, seed {seed}: {error!r}") from error
+    assert refused > 0, "the inputs are not malformed enough"
