@@ -23,6 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 QUOTED_IN_THE_TEXT = {
     "feddecay-pubmed-five",
+    "feddecay-writers-epochs-validation",
     "feddecay-writers-grid",
     "pflego-cifar-batch1",
     "pflego-default-init",
@@ -165,6 +166,17 @@ def test_a_page_has_the_command_that_rebuilds_a_table_and_shows_its_rows(name, t
     assert "not run" not in "".join(rows)
     if name not in QUOTED_IN_THE_TEXT:
         assert [row for row in rows if row not in page.splitlines()] == []
+
+
+def test_the_page_quotes_the_two_best_settings_of_decay_per_epoch():
+    stored = json.loads((ROOT / "results" / "feddecay-writers-epochs-validation" / "runs.json").read_text())
+    scores = {name: run["seeds"]["100"]["picked"]["validation"] for name, run in stored.items() if "-epoch-" in name}
+    best, second = sorted(scores, key=lambda name: scores[name], reverse=True)[:2]
+    assert (best, second) == ("feddecay-epoch-0.15-0.8", "feddecay-epoch-0.5-0.8")
+    text = " ".join(page_of("feddecay-writers-epochs-validation").split())
+    assert "It selects the rate 0.15 with β = 0.8" in text
+    quoted = f"validation accuracy is {scores[best]:.1f} there, and {scores[second]:.1f} at the rate 0.5 with β = 0.8"
+    assert quoted in text
 
 
 def test_commands_in_the_readme_exist():
