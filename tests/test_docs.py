@@ -8,7 +8,10 @@ import shutil
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from torch.nn.functional import cross_entropy
 
 from commands import coterie, in_folder
 from coterie.cli.app import app
@@ -20,6 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 QUOTED_IN_THE_TEXT = {
     "feddecay-pubmed-five",
+    "feddecay-writers-epochs-validation",
     "feddecay-writers-grid",
     "pflego-cifar-batch1",
     "pflego-default-init",
@@ -85,13 +89,26 @@ def test_the_guide_to_own_data_runs_without_python(tmp_path, monkeypatch):
 
 
 def test_the_guide_to_scafflix_runs(play, capsys):
-    """What the page says below its example: at the same number of aggregations the lower loss, for more gradients."""
-    play(ROOT / "docs" / "scafflix.md")
+    """What the page says below its example: at the same number of aggregations a lower objective, for more gradients.
+
+    Also what it says about train_loss: the objective without mu, with clients weighted by size.
+    """
+    left = play(ROOT / "docs" / "scafflix.md")
     found = re.findall(r"^(\S+) (\w+) (\S+) after (\d+) local gradients$", capsys.readouterr().out, re.MULTILINE)
     assert [line[:2] for line in found] == [(alpha, name) for alpha in ("1.0", "0.1") for name in ("FLIX", "Scafflix")]
     for flix, scafflix in (found[:2], found[2:]):
         assert float(scafflix[2]) < float(flix[2])
         assert int(scafflix[3]) > int(flix[3])
+    run, federation, losses, sizes = left["run"], left["federation"], [], []
+    for i, name in enumerate(left["clients"]):
+        rows = federation.splits["train"].row(i)
+        with torch.no_grad():
+            losses.append(float(cross_entropy(run.model(name)(federation.x[rows].double()), federation.y[rows])))
+        sizes.append(len(rows))
+    assert len(set(sizes)) > 1
+    assert run.summary.train_loss == pytest.approx(np.average(losses, weights=sizes), rel=1e-9)
+    assert left["objective"](run, mu=0.0) == pytest.approx(np.mean(losses), rel=1e-9)
+    assert left["objective"](run) > 1.1 * run.summary.train_loss
 
 
 def test_the_guide_to_feddecay_runs(play, capsys):
@@ -149,6 +166,17 @@ def test_a_page_has_the_command_that_rebuilds_a_table_and_shows_its_rows(name, t
     assert "not run" not in "".join(rows)
     if name not in QUOTED_IN_THE_TEXT:
         assert [row for row in rows if row not in page.splitlines()] == []
+
+
+def test_the_page_quotes_the_two_best_settings_of_decay_per_epoch():
+    stored = json.loads((ROOT / "results" / "feddecay-writers-epochs-validation" / "runs.json").read_text())
+    scores = {name: run["seeds"]["100"]["picked"]["validation"] for name, run in stored.items() if "-epoch-" in name}
+    best, second = sorted(scores, key=lambda name: scores[name], reverse=True)[:2]
+    assert (best, second) == ("feddecay-epoch-0.15-0.8", "feddecay-epoch-0.5-0.8")
+    text = " ".join(page_of("feddecay-writers-epochs-validation").split())
+    assert "It selects the rate 0.15 with β = 0.8" in text
+    quoted = f"validation accuracy is {scores[best]:.1f} there, and {scores[second]:.1f} at the rate 0.5 with β = 0.8"
+    assert quoted in text
 
 
 def test_commands_in_the_readme_exist():

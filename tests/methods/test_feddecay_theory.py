@@ -4,8 +4,10 @@ Theorem 1 does not hold as it is printed. Each of these gaps has a test below:
 
 - The last term of (12) lacks a factor mu, which the proof loses when it takes 2/mu out of a bracket.
 - D lacks the factor (G K beta_0 / beta_{K-1})², the spread of what clients send (Lemma 5 prints its inverse).
-- beta_0 must be 1. Otherwise d must be 12 kappa beta_0 / beta_{K-1}, or the first steps are longer than 1 / (4 L).
-- Clients with weights by size must take part in every round: Lemma 5 is about equal weights only.
+- beta_0 must be at most 1. Otherwise d must be 12 kappa beta_0 / beta_{K-1}, or the first steps are longer than
+  1 / (4 L).
+- Lemma 5, the variance of cohorts, is about equal weights only. Equation (11) is unbiased for any weights. FedDecay
+  here divides by the weights of the cohort instead, which is (11) for equal weights and biased for others.
 
 Assumption 4, bounded gradients, cannot hold everywhere together with strong convexity. It is needed along the path
 only, so G is taken there. The start may be round 0, though the induction starts at step 1, because d is at least 12.
@@ -297,7 +299,7 @@ def test_equation_12_lacks_a_factor_mu(curvature):
     assert printed < left < proved
 
 
-def test_the_first_factor_has_to_be_one():
+def test_the_first_factor_has_to_be_at_most_one():
     """With beta_0 = beta_{K-1} = 10 the printed d is 12, the first step is 2.5/L, and the model moves away.
 
     With d = 12 kappa beta_0 / beta_{K-1} it moves as with the factor 1.
@@ -311,6 +313,18 @@ def test_the_first_factor_has_to_be_one():
     assert d == 120
     _, left = after_a_round([1.0, 10.0], [0.0, 1.0], decay=[10.0], eta=steps["eta"] / 10, eta_decay=1 / d)
     assert all(left < bound for bound in bounds(problem, [1.0], np.array(1), 1.0, 0.0, 1))
+
+
+def test_a_first_factor_below_one_needs_no_correction():
+    """With beta_0 = 0.5 and the printed d, first steps are 1 / (8 L), and F - F* stays below both bounds."""
+    problem, factors = convex(), [0.5, 0.375]
+    steps, d = rates(*problem.mu_and_L, factors)
+    assert d == pytest.approx(12 * 2 / 1.5 / 0.375)
+    assert steps["eta"] * factors[0] == pytest.approx(1 / (8 * 2))
+    paths = played(FedDecay(tau=2, decay=factors, **steps), problem.federation, 4, 1)
+    start = np.sum((paths[:, 0] - problem.best) ** 2, -1).mean()
+    for bound in bounds(problem, factors, N, start, problem.steepest(paths), 4):
+        assert (problem.gap(paths).mean(0) <= bound).all()
 
 
 def over_cohorts(method: Method, problem: Convex, w: np.ndarray, r: int) -> np.ndarray:
@@ -332,6 +346,27 @@ def test_the_spread_of_cohorts_has_the_size_of_gradients():
     spread = np.sum((ends - everyone) ** 2, -1).mean()
     D, last_rate, G2 = (M - r) / (r * (M - 1)), steps["eta"] * FACTORS[-1], problem.steepest(w[None, None])
     assert last_rate**2 * D < spread < last_rate**2 * D * G2 * (2 / FACTORS[-1]) ** 2
+
+
+@pytest.mark.parametrize("users", ["equal", "sizes"])
+@pytest.mark.parametrize("r", [1, 2, 3, 4])
+def test_equation_11_is_unbiased_for_any_weights_but_a_normalised_mean_only_for_equal_ones(users, r):
+    """Average (|C|/|S|) Σ_S p_i θ_i, and the method's own mean over S, over all cohorts S of r clients."""
+    sizes, w = np.array([1, 2, 3, 6]), np.full(4, 3.0)
+    p = sizes / sizes.sum() if users == "sizes" else np.full(4, 0.25)
+    problem, method = convex(list(sizes)), FedDecay(tau=2, beta=0.75, eta=0.1, users=users)
+    theta, (everyone,) = (over_cohorts(method, problem, w, each) for each in (1, 4))
+    np.testing.assert_allclose(p @ theta, everyone, rtol=1e-12)
+    cohorts = [list(S) for S in itertools.combinations(range(4), r)]
+    by_11 = np.array([4 / r * p[S] @ theta[S] for S in cohorts])
+    np.testing.assert_allclose(by_11.mean(0), everyone, rtol=1e-12)
+    ours = over_cohorts(method, problem, w, r)
+    bias = np.linalg.norm(ours.mean(0) - everyone) / np.linalg.norm(everyone - w)
+    if users == "equal" or r == 4:
+        np.testing.assert_allclose(ours, by_11, rtol=1e-12)
+        assert bias < 1e-12
+    else:
+        assert bias > 0.005
 
 
 @pytest.mark.parametrize(("users", "r", "stays"), [("equal", 2, True), ("sizes", 4, True), ("sizes", 2, False)])

@@ -1,11 +1,11 @@
 """FedDecay: federated averaging whose local rates decay within each round.
 
 "Balancing Model Performance and Rapid Personalization in Federated Learning with Learning Rate Scheduling", under
-review, equations 4, 7, 8 and 11, Appendices A.1 and B.2.
+review, equations 4, 7 and 8, Appendices A.1 and B.2.
 
     Server, round j = 0, 1, ...:
     1.  draw a cohort; send it the model w
-    2.  w ← the mean of the w_i over the cohort, with equal weights
+    2.  w ← the mean of the w_i over the cohort, with equal weights                                             (4)
 
     Client i, with α_j = η / (1 + d j):
     3.  w_i ← w;  for k = 0, .., τ−1:  w_i ← w_i − α_j β_k ∇ ℓ_i(w_i) on the next minibatch                     (7)
@@ -18,6 +18,9 @@ The note `emphasis` is Table 1. Equation 10 and Appendix A.1 differ: the coeffic
 product is η β (1 − β^{K−1}) (1 − β^K) / ((1 + β) (1 − β)²), as in the appendix. Equation 10 lost the factor η β,
 without which Table 1 would not follow. (K = 2 shows it: only the second step sees a moved model, which moved by η, and
 that step has the weight β.)
+Deviation: with `users = "sizes"`, step 2 is Σ_S p_i w_i / Σ_S p_i. Equation 11 is (|C|/|S|) Σ_S p_i w_i instead. It is
+unbiased for any p_i, and the mean here only for equal ones, where both are (4). In exchange, the weights here always
+sum to 1, so that a cohort of small clients does not shrink the model.
 Deviation: the authors' code has form "displacement" and unit "epoch". It uses full rates, and shrinks the displacement
 of an epoch to β_e of it when the epoch or the round ends. This equals "rate" only with one batch per epoch.
 """

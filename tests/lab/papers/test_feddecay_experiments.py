@@ -1,5 +1,6 @@
 """The recipes of the FedDecay paper: its figures and settings, typed once more from its text, and every cell valid."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,13 +164,43 @@ def test_the_grid_is_as_wide_for_every_method_and_has_seeds_of_its_own(data):
     assert beta == {(rate, beta) for rate in (0.05, 0.15, 0.5) for beta in (0.2, 0.6)}
 
 
-@pytest.mark.parametrize("data", ["pubmed", "writers"])
-def test_the_recipes_have_what_validation_picked(data):
+def picked(data):
+    """The row of each method that validation picked, from the stored results of the grid."""
     folder = RESULTS / f"feddecay-{data}-grid"
     if not (folder / "runs.json").exists():
         pytest.skip("the results do not come with an installed package")
     campaign = Campaign(f"feddecay-{data}-grid", {}, "full", 2, folder)
-    best = picks([campaign._row(row) for row in campaign.rows])
-    for method, row in best.items():
+    return picks([campaign._row(row) for row in campaign.rows])
+
+
+@pytest.mark.parametrize("data", ["pubmed", "writers"])
+def test_the_recipes_have_what_validation_picked(data):
+    for method, row in picked(data).items():
         options = the(f"feddecay-{data}-grid", **row.at).recipe.method
         assert the(f"feddecay-{data}", method=method).recipe.method == options
+
+
+def test_how_many_picks_lie_at_an_end_of_the_rates():
+    """As the page of results says of PubMed. A wider grid might move these picks."""
+    ends = {method: row.at["rate"] for method, row in picked("pubmed").items() if row.at["rate"] != "0.15"}
+    assert (len(ends), len(picked("pubmed"))) == (8, 10)
+    assert ends["fomaml"] == "0.05"
+
+
+def test_weights_and_beta_are_all_that_differs_from_fedavg_on_pubmed():
+    sizes, equal = (the("feddecay-pubmed-weights", method="fedavg", weights=each).recipe for each in ("sizes", "equal"))
+    assert sizes == the("feddecay-pubmed", method="fedavg").recipe
+    assert equal.method == replace(sizes.method, users="equal")
+    selected, other = (the("feddecay-pubmed-weights", beta=each).recipe for each in ("0.2", "0.8"))
+    assert selected == the("feddecay-pubmed", method="feddecay").recipe
+    assert other.method == replace(selected.method, beta=0.8)
+    assert (other.method.eta, other.method.tau, other.method.users) == (equal.method.eta, equal.method.tau, "equal")
+
+
+def test_both_readings_of_decay_are_compared_with_fedavg_on_writers():
+    name, writers = "feddecay-writers-epochs", the("feddecay-writers", method="feddecay").recipe
+    assert the(name, method="fedavg").recipe == the("feddecay-writers", method="fedavg").recipe
+    assert the(name, unit="step", rate="0.15").recipe == writers
+    for rate, beta in ((0.15, 0.6), (0.15, 0.8), (0.5, 0.6), (0.5, 0.8)):
+        found = the(name, unit="epoch", rate=str(rate), beta=str(beta)).recipe
+        assert found.method == replace(writers.method, unit="epoch", eta=rate, beta=beta)
