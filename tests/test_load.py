@@ -420,7 +420,7 @@ def test_a_damaged_file_is_said(tmp_path, file):
     trained(tmp_path / "run")
     path = tmp_path / "run" / file
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(UserError, match="run is damaged"):
+    with pytest.raises(UserError, match=f"{file} is damaged: its sha256"):
         coterie.load(tmp_path / "run")
 
 

@@ -12,7 +12,7 @@ from coterie import registry
 from coterie.core.method import Method
 from coterie.core.tree import Tree, digest, like
 from coterie.data.federation import Federation
-from coterie.errors import UserError
+from coterie.errors import DiskError, UserError
 from coterie.measure.record import Record
 from coterie.models.model import Model
 from coterie.models.module import Own
@@ -21,6 +21,7 @@ from coterie.recipe import NAMED, PLAIN, Recipe, Tables, changed, make
 from coterie.report.page import page
 from coterie.run import Run
 from coterie.storage.artifact import Artifact, Members, read_artifact, write_artifact
+from coterie.storage.checkpoint import tidy
 from coterie.storage.folder import RunFolder
 from coterie.track.bars import on_stderr
 
@@ -148,11 +149,13 @@ class Training:
         if self._folder:
             model = digest(self.rounds.task.initial)
             self._facts = {"federation": federation.fingerprint(), "initial model": model}
-            if resume:
-                self._restore(self._folder)
-                self._folder.lengthen(recipe.as_dict())
-            else:
-                write_artifact(self._folder.path, self._artifact())
+            with self._folder.writing():
+                if resume:
+                    self._restore(self._folder)
+                    self._folder.lengthen(recipe.as_dict())
+                else:
+                    write_artifact(self._folder.path, self._artifact())
+                self._folder.note_command()
 
     def play(
         self,
@@ -173,11 +176,7 @@ class Training:
                     raise KeyboardInterrupt
             run = Run.trained(self.announcement, self.clients, self.rounds)
             if self._folder:
-                if not self.rounds.history:
-                    self._checkpoint(self._folder)
-                recipe, rows = self.recipe.as_dict(), run.clients()
-                report = page(self._folder.path.name, recipe, run.summary, run.history, rows)
-                self._folder.finish(run.summary, rows, report)
+                self._finish(self._folder, run)
             return run
         finally:
             if self._folder:
@@ -187,9 +186,23 @@ class Training:
     def _write(self, record: Record, checkpoint: bool) -> None:
         if self._folder is None:
             return
-        self._folder.append(record)
-        if checkpoint or record.round % self.recipe.run.checkpoint_every == 0:
-            self._checkpoint(self._folder)
+        with self._folder.writing():
+            self._folder.append(record)
+            if checkpoint or record.round % self.recipe.run.checkpoint_every == 0:
+                self._checkpoint(self._folder)
+
+    def _finish(self, folder: RunFolder, run: Run) -> None:
+        """Write the results: what is small and important first, then the page."""
+        rows = run.clients()
+        try:
+            with folder.writing():
+                if not self.rounds.history:
+                    self._checkpoint(folder)
+                folder.finish(run.summary, rows)
+                folder.write_page(page(folder.path.name, self.recipe.as_dict(), run.summary, run.history, rows))
+        except DiskError as error:
+            error.run = run
+            raise
 
     def _checkpoint(self, folder: RunFolder) -> None:
         trees = {"shared": self.rounds.shared, "memory": self.rounds.memory}
@@ -207,6 +220,7 @@ class Training:
         if trees:
             self.rounds.shared = like(self.rounds.shared, trees["shared"])
             self.rounds.memory = like(self.rounds.memory, trees["memory"])
+        tidy(folder.checkpoints, index)
         if not started:  # the run may have been killed before it wrote these files
             write_artifact(folder.path, self._artifact())
 

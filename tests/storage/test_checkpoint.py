@@ -244,7 +244,7 @@ def test_what_an_interrupted_save_left_is_ignored_and_replaced(tmp_path: Path) -
 def test_a_save_that_fails_leaves_the_checkpoints_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 5, 10)
 
-    def full(path: Path, chunks: list[bytes]) -> str:
+    def full(path: Path, chunks: list[bytes], mode: int) -> str:
         if path.name == "manifest.json":
             raise OSError("no space left on device")
         path.write_bytes(b"".join(chunks))

@@ -16,7 +16,7 @@ from coterie.cli.hints import WithHints
 from coterie.cli.reproduce import reproduce
 from coterie.cli.run import run
 from coterie.cli.sweep import sweep
-from coterie.errors import DivergedError, UserError
+from coterie.errors import DiskError, DivergedError, UserError
 
 app = typer.Typer(
     help="Train and compare methods of personalized federated learning.",
@@ -56,6 +56,6 @@ def run_app() -> None:
     except UserError as error:
         complain("error", str(error))
         sys.exit(2)
-    except (DivergedError, OSError) as error:
+    except (DivergedError, DiskError, OSError) as error:
         complain("stopped", str(error))
         sys.exit(1)

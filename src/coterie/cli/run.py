@@ -4,13 +4,16 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from coterie.cli.common import Changes, RecipeArgument, complain, exit_code, logger, on_interrupt, screen
-from coterie.errors import UserError
+from coterie.errors import DiskError, UserError
+
+if TYPE_CHECKING:
+    from coterie.measure.summary import Summary
 
 
 def run(
@@ -23,7 +26,6 @@ def run(
     """Train the federation of RECIPE. Without a recipe, train on the built-in digits data."""
     from coterie import recipe as recipes
     from coterie.lab.papers.sheet import Sheet
-    from coterie.report.terminal import closing_table, cost_line, explanations, remarks
     from coterie.storage.folder import read_recipe
     from coterie.track.bars import RunProgress
     from coterie.training import Training
@@ -52,7 +54,27 @@ def run(
             command = shlex.join([*program, "run", "--resume", str(folder)])
             screen.print(f"Stopped. To continue:\n  {command}", highlight=False, soft_wrap=True, markup=False)
             raise typer.Exit(exit_code(interrupted)) from None
-    summary, console = result.summary, Console()
+        except DiskError as error:
+            progress.stop()
+            if error.run is not None:
+                _show(error.run.summary, folder, as_json)
+            raise
+    summary = result.summary
+    _show(summary, folder, as_json)
+    if not summary.learned:
+        complain(
+            "error",
+            f"no client took part in any of the {summary.rounds:,} rounds, so nothing was learned and the scores are "
+            "those of untrained models; check [population] and how [run] samples clients (`coterie settings`)",
+        )
+        raise typer.Exit(1)
+
+
+def _show(summary: "Summary", folder: Path, as_json: bool) -> None:
+    """Print the results of a run."""
+    from coterie.report.terminal import closing_table, cost_line, explanations, remarks
+
+    console = Console()
     if as_json:
         sys.stdout.write(json.dumps(summary.to_json(), indent=2) + "\n")
     else:
@@ -62,13 +84,6 @@ def run(
         console.print(explanations(summary), style="dim", highlight=False)
         console.print(cost_line(summary), highlight=False)
         console.print(f"{folder}/report.html", highlight=False, soft_wrap=True, markup=False)
-    if not summary.learned:
-        complain(
-            "error",
-            f"no client took part in any of the {summary.rounds:,} rounds, so nothing was learned and the scores are "
-            "those of untrained models; check [population] and how [run] samples clients (`coterie settings`)",
-        )
-        raise typer.Exit(1)
 
 
 def _next_free(parent: Path, name: str) -> Path:

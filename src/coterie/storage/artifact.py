@@ -5,7 +5,7 @@ initial.safetensors     the initial network
 clients.safetensors     names, label sets and roles of the clients
 """
 
-import json
+import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -20,9 +20,12 @@ from safetensors.torch import load, save
 from coterie.core.tree import Tree
 from coterie.data.ragged import Ragged
 from coterie.errors import UserError
-from coterie.storage.files import packed, unpacked, write_atomically
+from coterie.storage.files import PRIVATE, packed, unpacked, write_atomically
+from coterie.storage.seal import BrokenSealError, read_json, sealed_json
 
 ANNOUNCEMENT, INITIAL, MEMBERS = "announcement.json", "initial.safetensors", "clients.safetensors"
+FILES = "files"
+"""Key of the digests of the other two files in announcement.json."""
 
 
 class Members(NamedTuple):
@@ -54,9 +57,12 @@ def write_artifact(folder: Path, artifact: Artifact) -> None:
         "classes_offsets": members.classes.offsets,
         "is_new": members.is_new,
     }
-    write_atomically(folder / MEMBERS, save({name: torch.from_numpy(value.copy()) for name, value in columns.items()}))
-    write_atomically(folder / INITIAL, save(packed(artifact.initial)))
-    write_atomically(folder / ANNOUNCEMENT, (json.dumps(artifact.announcement, indent=2) + "\n").encode())
+    content = save({name: torch.from_numpy(value.copy()) for name, value in columns.items()})
+    files = {
+        MEMBERS: write_atomically(folder / MEMBERS, content, PRIVATE),
+        INITIAL: write_atomically(folder / INITIAL, save(packed(artifact.initial))),
+    }
+    write_atomically(folder / ANNOUNCEMENT, sealed_json({**artifact.announcement, FILES: files}))
 
 
 def read_artifact(folder: Path) -> Artifact:
@@ -68,17 +74,24 @@ def read_artifact(folder: Path) -> Artifact:
             "earlier versions of Coterie lack these files; their reports can still be read. Train again to get models"
         )
     try:
-        columns = load((folder / MEMBERS).read_bytes())
+        announcement = read_json((folder / ANNOUNCEMENT).read_bytes())
+        raw = {name: (folder / name).read_bytes() for name in (INITIAL, MEMBERS)}
+        for name, sha256 in announcement.pop(FILES).items():
+            if hashlib.sha256(raw[name]).hexdigest() != sha256:
+                raise UserError(f"{folder / name} is damaged: its sha256 differs from the one in {ANNOUNCEMENT}")
+        columns = load(raw[MEMBERS])
         return Artifact(
-            json.loads((folder / ANNOUNCEMENT).read_text()),
-            unpacked(load((folder / INITIAL).read_bytes())),
+            announcement,
+            unpacked(load(raw[INITIAL])),
             Members(
                 tuple(_names(columns["ids"].numpy().tobytes(), columns["ids_lengths"].tolist())),
                 Ragged(columns["classes"].numpy(), columns["classes_offsets"].numpy()),
                 columns["is_new"].numpy(),
             ),
         )
-    except (KeyError, ValueError, SafetensorError) as error:
+    except BrokenSealError as error:
+        raise UserError(f"{folder / ANNOUNCEMENT} is damaged: {error}") from None
+    except SafetensorError as error:
         raise UserError(f"{folder} is damaged: {error}") from None
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 
 from coterie.core.tree import Tree
 from coterie.errors import UserError
-from coterie.storage.files import packed, sync_folder, unpacked, write_durably
+from coterie.storage.files import PRIVATE, make_private, packed, sync_folder, unpacked, write_durably
 from coterie.storage.segments import Segment
 from coterie.storage.store import PersonalStore
 
@@ -32,26 +32,28 @@ def save_checkpoint(
     folder: Path, index: int, trees: Mapping[str, Tree], store: PersonalStore, facts: Mapping[str, Any]
 ) -> None:
     """Write a checkpoint. `facts` are stored with it and must be the same when the run is resumed."""
+    make_private(folder)
     layout = store.write(folder / PERSONAL)
     for segment in layout.segments:
         segment.path.stat()  # fails now if somebody deleted a file that the run still needs
     target = folder / f"round-{index:06d}"
     partial = folder / f".{target.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    make_private(partial)
     sums = {}
     for name, tree in trees.items():
         content = save(packed(tree))
-        sums[f"{name}.safetensors"] = write_durably(partial / f"{name}.safetensors", [content])
+        sums[f"{name}.safetensors"] = write_durably(partial / f"{name}.safetensors", [content], PRIVATE)
     needs = {"sha256": sums, PERSONAL: [segment.sha256 for segment in layout.segments]}
     manifest = json.dumps({"round": index, **needs, **facts}, indent=2, sort_keys=True).encode()
-    write_durably(partial / "manifest.sha256", [write_durably(partial / "manifest.json", [manifest]).encode()])
+    sha256 = write_durably(partial / "manifest.json", [manifest], PRIVATE)
+    write_durably(partial / "manifest.sha256", [sha256.encode()], PRIVATE)
     sync_folder(partial)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     sync_folder(folder)
     store.adopt(layout)
-    _clean(folder, target)
+    tidy(folder, index)
 
 
 def load_checkpoint(folder: Path, store: PersonalStore, facts: Mapping[str, Any]) -> tuple[int, dict[str, Tree]]:
@@ -79,18 +81,20 @@ def load_checkpoint(folder: Path, store: PersonalStore, facts: Mapping[str, Any]
     return 0, {}
 
 
-def _clean(folder: Path, newest: Path) -> None:
-    """Delete all but the newest checkpoint and the one before it. Later ones were damaged when the run was resumed."""
-    rounds = _newest_first(folder)
-    place = rounds.index(newest)
-    kept = rounds[place : place + KEEP]
-    for path in {*rounds, *folder.glob(".round-*.partial")} - {*kept}:
+def tidy(folder: Path, index: int) -> None:
+    """Delete everything but the checkpoint of a round and the one before it, also what a killed run has left behind.
+
+    Checkpoints of later rounds were damaged when the run was resumed.
+    """
+    rounds = [path for path in _newest_first(folder) if int(path.name[6:]) <= index]
+    kept = rounds[:KEEP]
+    for path in {*_newest_first(folder), *folder.glob(".round-*.partial")} - {*kept}:
         shutil.rmtree(path)
     try:
         needed = {_segment(folder, sha256) for target in kept for sha256 in _manifest(target)[PERSONAL]}
     except (OSError, ValueError, KeyError):
         return  # an older checkpoint is damaged; its segments are deleted together with it
-    for path in {*(folder / PERSONAL).glob("*")} - needed:
+    for path in {*(folder / PERSONAL).glob("*"), *(folder / PERSONAL).glob(".partial")} - needed:
         path.unlink()
 
 

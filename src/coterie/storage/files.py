@@ -2,22 +2,43 @@
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from coterie.core.tree import Tree
 
+PRIVATE, PUBLIC = 0o600, 0o666
+"""Permissions of files: of those with personal states, and of all others. The user's umask may take more away."""
 
-def write_durably(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
-    """Write the chunks to a file and return their sha256."""
+
+def write_durably(path: Path, chunks: Iterable[bytes | memoryview], mode: int = PUBLIC) -> str:
+    """Write the chunks to a file with these permissions and return their sha256."""
     total = hashlib.sha256()
-    with path.open("wb") as file:
+    with naming(path), open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         for chunk in chunks:
             total.update(chunk)
             file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
     return total.hexdigest()
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in an OSError that does not. Failed writes do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and not error.filename:
+            error.filename = str(path)
+        raise
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder, or take an existing one, that only its owner can read."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
 
 
 def sync_folder(path: Path) -> None:
@@ -29,12 +50,13 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is either as it was, or whole and new."""
+def write_atomically(path: Path, content: bytes, mode: int = PUBLIC) -> str:
+    """Write a file so that it is either as it was, or whole and new. Returns its sha256."""
     partial = path.with_name(f".{path.name}.partial")
-    write_durably(partial, [content])
+    sha256 = write_durably(partial, [content], mode)
     partial.replace(path)
     sync_folder(path.parent)
+    return sha256
 
 
 _RESERVED = "__metadata__"

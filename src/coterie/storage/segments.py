@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.tree import Tree
-from coterie.storage.files import sync_folder, write_durably
+from coterie.storage.files import PRIVATE, make_private, sync_folder, write_durably
 
 DTYPES = {
     "F64": torch.float64,
@@ -111,9 +111,9 @@ def write_segment(folder: Path, blocks: Iterable[Block]) -> "Segment":
             for block in members:
                 yield from block.read(column)
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     partial = folder / ".partial"
-    path = partial.replace(folder / f"{write_durably(partial, content())}.safetensors")
+    path = partial.replace(folder / f"{write_durably(partial, content(), PRIVATE)}.safetensors")
     sync_folder(folder)
     sync_folder(folder.parent)
     return Segment(path)

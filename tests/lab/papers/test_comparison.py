@@ -7,6 +7,7 @@ import pytest
 
 from coterie.lab.papers.comparison import MIXED, Row, accuracy, cost
 from coterie.lab.papers.measured import Measured, Percentage, figures_of, over_seeds
+from coterie.storage.seal import sealed_json, sealed_line, sealed_toml
 
 
 def measured(mean=90.0, stderr=1.0, seconds=1.0, flops=1.0):
@@ -44,9 +45,13 @@ def folder(tmp_path):
         "train_loss": 0.375,
         "cost": {"flops": 16},
     }
-    (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
-    (tmp_path / "recipe.toml").write_text("[run]\nrounds = 4\neval_last = 2\n")
+    last = ""
+    with (tmp_path / "rounds.jsonl").open("wb") as log:
+        for each in records:
+            line, last = sealed_line(each, last)
+            log.write(line + b"\n")
+    (tmp_path / "summary.json").write_bytes(sealed_json(summary))
+    (tmp_path / "recipe.toml").write_bytes(sealed_toml({"run": {"rounds": 4, "eval_last": 2}}))
     return tmp_path
 
 

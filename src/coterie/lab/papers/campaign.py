@@ -18,11 +18,11 @@ from coterie.lab.papers.kept import Kept
 from coterie.lab.papers.measured import Measured, figures_of, is_finished
 from coterie.measure.record import Record
 from coterie.prepare import prepare
-from coterie.recipe import Recipe, load
+from coterie.recipe import Recipe
 from coterie.report.tables import Table
 from coterie.report.units import DASH, duration
 from coterie.storage.files import write_atomically
-from coterie.storage.folder import first_difference
+from coterie.storage.folder import first_difference, read_recipe
 from coterie.training import Training
 
 DIVERGED = "diverged.txt"
@@ -255,8 +255,9 @@ class Campaign:
 
         Settings that are newer than the run have their defaults.
         """
-        written = self.folder(cell) / "recipe.toml"
-        there = Recipe.parse(load(written)).as_dict() if written.exists() else self._kept.recipe(cell)
+        folder = self.folder(cell)
+        begun = (folder / "recipe.toml").exists()
+        there = Recipe.parse(read_recipe(folder)).as_dict() if begun else self._kept.recipe(cell)
         return first_difference(there, cell.recipe.as_dict()) if there else ""
 
     def _federation(self, cell: Cell) -> Federation:

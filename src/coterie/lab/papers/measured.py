@@ -1,18 +1,17 @@
 """Figures of a run folder that are compared with a paper."""
 
-import json
 import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coterie.errors import UserError
 from coterie.lab.papers.users import Picked, pick
 from coterie.measure.protocols import PARTICIPANTS, Statistics
 from coterie.measure.record import Record
-from coterie.measure.summary import Summary
 from coterie.recipe import Recipe
-from coterie.storage.folder import read_recipe
+from coterie.storage.folder import read_history, read_recipe, read_summary
 
 
 class Percentage(NamedTuple):
@@ -72,9 +71,11 @@ def is_finished(folder: Path) -> bool:
 
 def figures_of(folder: Path, protocol: str) -> Measured:
     """Read the figures of a finished run from its folder."""
-    summary = Summary.from_json(json.loads((folder / "summary.json").read_text()))
-    records = [Record.from_json(json.loads(line)) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     last = Recipe.parse(read_recipe(folder)).run.eval_last
+    summary = read_summary(folder)
+    if summary is None:
+        raise UserError(f"{folder} has no summary.json, so its run has not finished; resume it")
+    records = read_history(folder, summary.rounds)
     warm = [record.cost.seconds for record in records[1:] or records]
     return Measured(
         figure=_over_rounds(records[-last:], protocol),

@@ -27,7 +27,7 @@ from coterie.report.tables import Table
 from coterie.report.words import things
 from coterie.server.rounds import Rounds
 from coterie.storage.files import write_atomically
-from coterie.storage.folder import first_difference
+from coterie.storage.folder import first_difference, read_recipe, read_summary
 from coterie.training import Training
 
 USUAL_TRIALS = 30
@@ -79,16 +79,15 @@ class Sweep:
         summary, best = None, None
         if ranked:
             folder = self.out / ranked[0].folder
-            summary = Summary.from_json(json.loads((folder / "summary.json").read_text()))
-            best = (folder / "recipe.toml").read_text()
+            summary, best = read_summary(folder), read_recipe(folder)
             title = (
                 f"# The best of {things(len(ranked), 'complete trial')} of {self.out.name}, "
                 f"by {score} on validation examples.\n"
             )
-            write_atomically(self.out / "best.toml", (title + best).encode())
+            write_atomically(self.out / "best.toml", (title + tomli_w.dumps(best)).encode())
         found = self._outcome(summary)
         shown = tables(found)
-        page = sweep_page(self.out.name, found, tomllib.loads(best) if best else None)
+        page = sweep_page(self.out.name, found, best)
         write_atomically(self.out / "trials.json", (json.dumps(found.to_json(), indent=2) + "\n").encode())
         write_atomically(self.out / "table.md", "\n".join(table.markdown() for table in shown).encode())
         write_atomically(self.out / "page.html", page.encode())
