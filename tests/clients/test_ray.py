@@ -279,3 +279,26 @@ def of_other_tests(pid):
     """Return the fork servers and trackers that tests of benchmarks leave behind."""
     lines = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in descendants(pid)}
     return {child for child, line in lines.items() if b"multiprocessing" in line}
+
+
+STARTED = """
+import os, subprocess, sys
+from coterie.clients.ray import Ray
+crew = Ray(workers=1)._crew
+import ray
+address = ray.get_runtime_context().gcs_address
+code = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1]).get_all_node_info(timeout=10)"
+without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+for environment in (os.environ, without):
+    ended = subprocess.run([sys.executable, "-c", code, address], env=environment, capture_output=True, text=True)
+    print(ended.returncode, "AuthenticationError" in ended.stderr)
+crew.dismiss()
+"""
+
+
+@pytest.mark.skipif(tuple(map(int, ray.__version__.split(".")[:2])) < (2, 59), reason="older Ray has no tokens")
+def test_a_cluster_that_is_started_asks_for_a_token():
+    fresh = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    command = [sys.executable, "-c", STARTED]
+    ended = subprocess.run(command, env=fresh, capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout.splitlines() == ["0 False", "1 True"], ended.stderr

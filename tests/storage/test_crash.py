@@ -1,5 +1,6 @@
 """Checkpoints that are cut short, by a killed process or a lost power supply, and segments that are damaged."""
 
+import builtins
 import io
 import json
 import os
@@ -37,6 +38,7 @@ class Disk:
         patch.setattr(os, "fsync", self._counting(self._sync))
         self._open = io.open
         patch.setattr(io, "open", self._opening)
+        patch.setattr(builtins, "open", self._opening)
 
     def lose_power(self, folder: Path) -> None:
         """Lose half of each file that was not synced, and each new name whose folder was not synced."""

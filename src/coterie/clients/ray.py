@@ -9,6 +9,8 @@ worker can do any client, and a checkpoint belongs to the driver alone. The pric
 
 import heapq
 import os
+import secrets
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -84,6 +86,9 @@ class Ray(Engine):
     def _crew(self) -> "Crew":
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # what Ray prints would go between the lines of --json
+        if not self.address and "ray" not in sys.modules and "RAY_AUTH_MODE" not in os.environ:
+            # Only this process and its children may use the cluster that it starts.
+            os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         from coterie.clients.ray_crew import Crew  # imports Ray, which reads these when it is imported
 
         return Crew(self.address, self.workers, self.threads, self.memory)
