@@ -264,10 +264,11 @@ def _choices(load: Workload) -> str:
     """Return what a client's model chooses among."""
     if load.federation.objective.score != "accuracy":
         return ""
-    if load.work.labels == "global":
-        return ALL
-    numbers = load.federation.classes.lengths()
-    return OUTPUTS if load.work.shares_head and numbers.min() < numbers.max() else OWN
+    is_global = load.work.labels == "global"
+    labels = len(load.federation.labels) if is_global else load.federation.classes.lengths().min()
+    if load.work.shares_head and labels < load.work.task.num_outputs:
+        return OUTPUTS
+    return ALL if is_global else OWN
 
 
 def _visits(history: Sequence[Record]) -> Counter[str]:

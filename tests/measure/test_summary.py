@@ -4,6 +4,7 @@ import logging
 
 import numpy as np
 import pytest
+import torch
 
 import coterie
 import reference as ref
@@ -100,6 +101,16 @@ def test_a_shared_head_over_local_labels_answers_outside_a_clients_classes():
     run = coterie.train(federation(2, 6), method="fedavg", rounds=0, settings={"model": {"labels": "local"}})
     (row,) = [row for row in run.clients() if row["client"] == "c0-2"]
     assert row["accuracy"] < row["restricted"]
+
+
+@pytest.mark.parametrize("method", ["pflego", "fedavg"])
+def test_a_head_with_more_outputs_than_labels_is_said(method):
+    """All clients have two classes and all labels are four, but this frozen head has seven outputs."""
+    fed = federation(2, 2)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(fed.x.shape[1], 3), torch.nn.Linear(3, 7))
+    net[2].requires_grad_(False)
+    run = coterie.train(fed, model=net, head="2", method=method, rounds=0)
+    assert run.summary.choices == "all outputs of the shared head"
 
 
 def test_a_regression_has_no_label_space():

@@ -42,6 +42,21 @@ def test_a_name_that_is_no_client_is_refused(cls):
         calibrated(cls(alpha={**SHARES, "client-9": 0.5}))
 
 
+def test_the_step_of_flix_from_the_trace():
+    load = calibrated(FLIX(alpha=SHARES, gamma="1/trace"))
+    bounds = []
+    for i in range(4):
+        x, _ = ref.examples(ref.Game(load), i)
+        bounds.append(SHARES[f"client-{i}"] ** 2 * 0.5 * np.mean((x**2).sum(1) + 1))  # half the trace, with a bias
+    assert load.work.method.gamma == pytest.approx(1 / np.mean(bounds), rel=1e-9)
+
+
+@pytest.mark.parametrize("cls", [IScaffnew, Scafflix])
+def test_a_step_size_for_a_name_that_is_no_client_is_refused(cls):
+    with pytest.raises(UserError, match=r"method\.gamma names 'client-9'"):
+        calibrated(cls(gamma={**SHARES, "client-9": 0.5}))
+
+
 @pytest.mark.parametrize("cls", [FLIX, Scafflix])
 def test_a_new_client_takes_the_value_of_the_name_new(cls):
     with pytest.raises(UserError, match=r'under the name "new"'):

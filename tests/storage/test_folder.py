@@ -21,7 +21,8 @@ def trained(out: Path, rounds: int = 2, *, resume: bool = False, names: str = "a
     rng = np.random.default_rng(0)
     arrays = {name: (rng.normal(size=(6, 4)), np.arange(6) % 2) for name in names}
     federation = coterie.Federation.from_arrays(arrays)
-    return coterie.train(federation, method=method, rounds=rounds, out=out, resume=resume, progress=False)
+    keys = {"rounds": rounds, "out": out, "resume": resume, "checkpoint_every": 1}
+    return coterie.train(federation, method=method, progress=False, **keys)
 
 
 def replaced(file: Path, old: str, new: str) -> None:
@@ -51,14 +52,14 @@ def test_a_log_without_a_recipe_is_not_overwritten(tmp_path):
 
 
 def test_what_a_killed_run_left_is_deleted_when_it_is_resumed(tmp_path):
-    trained(tmp_path / "run")
+    trained(tmp_path / "run", 3)
     files = set((tmp_path / "run").rglob("*"))
     for litter in (".summary.json.partial", "checkpoint/personal/.partial", "checkpoint/personal/old.safetensors"):
         (tmp_path / "run" / litter).touch()
-    for litter in ("checkpoint/.round-000002.partial", "checkpoint/round-000000"):
+    for litter in ("checkpoint/.round-000004.partial", "checkpoint/round-000001"):
         (tmp_path / "run" / litter).mkdir()
-    (tmp_path / "run" / "checkpoint" / "round-000000" / "shared.safetensors").touch()
-    trained(tmp_path / "run", resume=True)
+    (tmp_path / "run" / "checkpoint" / "round-000001" / "shared.safetensors").touch()  # half of it was deleted
+    trained(tmp_path / "run", 3, resume=True)
     assert set((tmp_path / "run").rglob("*")) == files
 
 
@@ -142,7 +143,7 @@ def test_results_are_on_a_disk_that_is_too_full_for_the_page(tmp_path, monkeypat
         raise OSError(28, "No space left on device", str(self.path / "report.html"))
 
     monkeypatch.setattr(RunFolder, "write_page", full)
-    with pytest.raises(DiskError, match=r"report.html: No space left .* coterie run --resume .*run") as error:
+    with pytest.raises(DiskError, match=r"report.html: No space left .*coterie run --resume .*run") as error:
         trained(tmp_path / "run")
     assert error.value.run.summary == coterie.load(tmp_path / "run").summary
     monkeypatch.undo()

@@ -13,6 +13,7 @@ from coterie import registry, streams
 from coterie.clients.work import Work
 from coterie.core.method import Labels, Method
 from coterie.core.objective import Classification, Objective, Regression
+from coterie.core.suitable import first_outputs
 from coterie.core.task import Task
 from coterie.core.tree import Tree
 from coterie.errors import UserError
@@ -67,7 +68,10 @@ class Announcement:
     def work(self, device: torch.device, initial: Tree | None = None) -> Work:
         """Return the work of a client, with the initial values of the network if they are given."""
         dtype: torch.dtype = getattr(torch, self.dtype)
-        net = self.network().to(device, dtype)
+        net = self.network().to(dtype)
+        if self.inputs.tokens is not None:  # on a GPU, a token that an embedding does not know ends the process
+            first_outputs(net.eval(), self.inputs.example(dtype, torch.device("cpu")))
+        net = net.to(device)
         if initial is not None:
             _set(net, initial)
         if all(value.ndim < 5 for value in (*net.parameters(), *net.buffers())):  # images; volumes are not supported

@@ -21,15 +21,20 @@ def set_up(threads: int) -> None:
 
     Otherwise glibc returns blocks of a cohort's size to the system at once, and every round pays for each page again.
     """
-    cpus = os.cpu_count() or 1
-    if threads > (most := THREADS_PER_CPU * cpus):
-        raise UserError(
-            f"engine.threads = {threads} is more than {most}, which is {THREADS_PER_CPU} times the {cpus} CPUs of this "
-            "machine; lower it, or set it to 0 for PyTorch's choice"
-        )
+    check_threads(f"engine.threads = {threads}", threads)
     if threads:
         torch.set_num_threads(threads)
     with suppress(OSError, AttributeError):  # another C library, with its own settings
         malloc = ctypes.CDLL("libc.so.6")
         malloc.mallopt(M_MMAP_THRESHOLD, KEPT)
         malloc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
+
+
+def check_threads(setting: str, threads: int) -> None:
+    """Raise UserError if a setting asks for more threads than this machine can use."""
+    cpus = os.cpu_count() or 1
+    if threads > (most := THREADS_PER_CPU * cpus):
+        raise UserError(
+            f"{setting} is more than {most}, which is {THREADS_PER_CPU} times the {cpus} CPUs of this machine; lower "
+            "it, or set it to 0 to have the number chosen"
+        )

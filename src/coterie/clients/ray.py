@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from coterie.clients.engine import Call, Cohort, Engine, Group, Results, take
+from coterie.clients.machine import check_threads
 from coterie.clients.workload import Workload
 from coterie.core.method import Tree
 from coterie.errors import UserError
@@ -47,6 +48,9 @@ class Ray(Engine):
         return None if device == "cpu" else f"its workers compute on CPUs, and the run is on {device}"
 
     def open(self, load: Workload) -> None:
+        if not self.address:
+            each = f" with engine.threads = {self.threads} each" if self.threads > 1 else ""
+            check_threads(f"engine.workers = {self.workers}{each}", self.workers * max(self.threads, 1))
         self._crew.take_up(load)
 
     def close(self) -> None:

@@ -41,6 +41,12 @@ class Heads:
         self._name, self._init, self._features = name, init, features
         self._modes = {training: copy.deepcopy(head).train(training) for training in (True, False)}
         self._generator = torch.Generator()
+        if init == "orthogonal" and any(parametrize.is_parametrized(part) for part in head.modules()):
+            raise UserError(
+                f'model.head_init = "orthogonal" cannot make the weight of the head {name!r} orthogonal: the head is '
+                "parametrized (weight_norm or similar) and computes that weight from other parameters; remove the "
+                "parametrization, or use another head_init"
+            )
         self.is_linear = _is_plain(head)
         """Whether the head is one plain linear layer, so that its gradient is known in closed form."""
         self._own = self._width(self._modes[False])
@@ -59,6 +65,22 @@ class Heads:
                 values = {name: value.detach() for name, value in head.named_parameters() if value.requires_grad}
                 drawn = {name: self._redrawn(value, torch.default_generator) for name, value in values.items()}
         return {prefix + name: value.to(self._features) for name, value in drawn.items()}
+
+    def orthogonal(self, params: Tree) -> Tree:
+        """Return a head of the model's own size with orthonormal rows in each matrix, or columns if it has more rows.
+
+        These are the matrices that layers use. If a parametrization knows no parameters that give such a matrix, the
+        parameters themselves become orthonormal. Biases stay as they are.
+        """
+        head = copy.deepcopy(self._modes[True])
+        prefix = f"{self._name}." if self._name else ""
+        head.load_state_dict({name.removeprefix(prefix): value for name, value in params.items()}, strict=False)
+        with torch.no_grad():
+            for layer in head.modules():
+                for name, value in _used(layer).items():
+                    if value.ndim == 2:
+                        _set(layer, name, _orthonormal(value))
+        return {prefix + name: value.detach() for name, value in head.named_parameters()}
 
     def module(self, params: Tree, training: bool) -> nn.Module:
         """Return the head that fits parameters of this size, named as in the head itself. Its values do not matter."""
@@ -119,6 +141,34 @@ class Heads:
         if self._init == "orthogonal":
             return nn.init.orthogonal_(value, generator=random) if value.ndim > 1 else value.zero_()
         return value
+
+
+def _used(layer: nn.Module) -> Tree:
+    """Return the tensors that a layer itself uses, whether they are parameters or computed from parameters."""
+    if isinstance(layer, parametrize.ParametrizationList):
+        return {}
+    names = [name for name, _ in layer.named_parameters(recurse=False)]
+    if parametrize.is_parametrized(layer):
+        names += layer.parametrizations.keys()  # type: ignore[operator, union-attr]
+    return {name: getattr(layer, name) for name in names}
+
+
+def _set(layer: nn.Module, name: str, value: Tensor) -> None:
+    """Give a layer a tensor to use. A parametrization may know which parameters give it."""
+    if not parametrize.is_parametrized(layer, name):
+        layer.get_parameter(name).copy_(value)
+        return
+    try:
+        setattr(layer, name, value)
+    except (NotImplementedError, RuntimeError):
+        layer.parametrizations[name].original.copy_(value)  # type: ignore[index, union-attr]
+
+
+def _orthonormal(value: Tensor) -> Tensor:
+    """Make the rows of a matrix orthonormal, or its columns if it has more rows than columns."""
+    tall = value.shape[0] > value.shape[1]
+    Q: Tensor = torch.linalg.qr(value if tall else value.T).Q
+    return Q if tall else Q.T.contiguous()
 
 
 def _is_plain(head: nn.Module) -> bool:

@@ -122,6 +122,10 @@ class Task:
             )
         return pick(self._heads.draw(num_outputs, seed), self.head)
 
+    def orthogonal_head(self) -> Tree:
+        """Return the initial head with orthonormal rows in all its matrices, or columns if there are more rows."""
+        return pick(self._heads.orthogonal(pick(self.initial, self.head)), self.head)
+
     # -- the model
 
     def outputs(self, params: Tree, x: Inputs) -> Tensor:

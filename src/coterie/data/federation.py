@@ -154,7 +154,7 @@ class Federation:
         if not self.y.is_floating_point():
             return Classification()
         rows = np.concatenate([self.splits["train"].row(i) for i in self.existing])
-        return Regression(float(self.y[torch.from_numpy(rows)].to(torch.float64).var(correction=0)) or 1.0)
+        return Regression(float(self.y.cpu()[torch.from_numpy(rows)].to(torch.float64).var(correction=0)) or 1.0)
 
     @cached_property
     def existing(self) -> Index:

@@ -10,8 +10,8 @@ from coterie.measure.record import Record
 from coterie.settings import Epochs
 
 OWN, ALL, OUTPUTS = "own classes", "all classes", "all outputs of the shared head"
-"""What a client's model may choose among. `OUTPUTS` are those of a head that is shared over local labels, if clients
-differ in their number of classes: a client with fewer classes than the head has outputs can answer with any of them."""
+"""What a client's model may choose among. `OUTPUTS` are those of a shared head that has more outputs than there are
+labels to choose among, such as a head over local labels if clients differ in their number of classes."""
 NAMED = 5
 """Largest number of clients that a remark names."""
 

@@ -50,7 +50,7 @@ class APFL(Method):
     def init_personal(self, task: Task, client: Client) -> Tree:
         v = pick(task.initial, task.params)
         alpha = v[task.params[0]].new_tensor(self.alpha)
-        return _personal(pick(task.initial, task.buffers), v, alpha, visited=torch.zeros((), dtype=torch.bool))
+        return _personal(pick(task.initial, task.buffers), v, alpha, visited=task.flag())
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         w = {**pick(personal, task.local_buffers), **shared}

@@ -18,11 +18,9 @@ Algorithm 1.
     5.  the client fine-tunes a head of its own, from W on, on the body as it is
 
 Step 5 is `adapt`: it shows in the scores after adaptation, and the number of its steps is eval.adapt_steps.
-The bias of W stays as PyTorch draws it. It is never trained either.
+A parametrized head (weight_norm) gets parameters for which the weight that it uses has orthonormal rows, if there are
+such parameters. The bias of W stays as PyTorch draws it. It is never trained either.
 """
-
-import torch
-from torch import Tensor
 
 from coterie.core.fields import Count, Rate, Share
 from coterie.core.method import Data, Method, Passes, Reply, Round, Task, Tree, settings
@@ -52,8 +50,7 @@ class FedBABU(Method):
             raise UserError(
                 "FedBABU trains the body only, and this model has none: all of its parameters are in the head"
             )
-        head = {name: _orthogonal(value) for name, value in pick(task.initial, task.head).items()}
-        return {**task.shared_model(), **head}
+        return {**task.shared_model(), **task.orthogonal_head()}
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         start, momentum = {**shared, **personal}, self.momentum
@@ -69,12 +66,3 @@ class FedBABU(Method):
         features, _, buffers = task.body_vjp(params, data.x)
         W = head_descent(task, pick(params, task.head), features, data, steps, self.beta, self.momentum)
         return {**pick({**personal, **buffers}, personal), **W}
-
-
-def _orthogonal(value: Tensor) -> Tensor:
-    """Make the rows of a matrix orthonormal (its columns, if it has more rows than columns). Keep a bias as drawn."""
-    if value.ndim != 2:
-        return value
-    tall = value.shape[0] > value.shape[1]
-    Q: Tensor = torch.linalg.qr(value if tall else value.T).Q
-    return Q if tall else Q.T.contiguous()

@@ -189,8 +189,15 @@ def _no_gaps(table: Table, name: str, column: Column, gaps: Collection[str], who
         raise UserError(f"{client}{table.place(bad[0])}: column {name!r} has no value; fill it in or remove the row")
 
 
+_LONGEST_GAP = 100
+"""Number of characters, with blanks around them, above which a text is not compared with the words for no value."""
+
+
 def _is_gap(value: Any, gaps: Collection[str]) -> bool:
-    return is_missing(value) or str(value).strip().lower() in gaps
+    if is_missing(value):
+        return True
+    text = str(value)
+    return len(text) <= _LONGEST_GAP and text.strip().lower() in gaps  # a long text in many rows would take minutes
 
 
 def _is_number(value: Any) -> bool:
