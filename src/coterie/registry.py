@@ -3,6 +3,7 @@
 Other packages add their own through entry points of the groups `coterie.KIND`, such as `coterie.method`.
 """
 
+import dataclasses
 import difflib
 import importlib
 import sys
@@ -138,15 +139,18 @@ def load(kind: str, name: str) -> Any:
             f"unknown {_SINGULAR[kind]} {name!r}{nearest(name, targets)}; available: {', '.join(names(kind))}"
         )
     module, _, attribute = targets[name].partition(":")
-    try:
+    if name in BUILT_IN[kind]:
         return getattr(importlib.import_module(module), attribute)
-    except Exception as error:
-        if name in BUILT_IN[kind]:
-            raise
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+        if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+            raise TypeError("it is not a class with the decorator @settings")
+    except (Exception, SystemExit) as error:
         raise UserError(
             f"the {_SINGULAR[kind]} {name!r} of an installed plug-in ({targets[name]}) cannot be loaded: "
             f"{type(error).__name__}: {error}; fix or uninstall the plug-in"
         ) from error
+    return found
 
 
 def recipes() -> dict[str, Path]:
@@ -165,7 +169,7 @@ def name_of(kind: str, component: object) -> str:
 def nearest(word: str, choices: Any) -> str:
     """Return a suggestion in brackets if one of the choices is close to the word, otherwise an empty string."""
     names = {str(choice).lower(): str(choice) for choice in choices}
-    close = difflib.get_close_matches(word.lower(), names, n=1)
+    close = difflib.get_close_matches(str(word).lower(), names, n=1)
     return f" (did you mean {names[close[0]]!r}?)" if close else ""
 
 

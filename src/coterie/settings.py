@@ -49,7 +49,7 @@ LARGEST_RATE = 1e38
 Rate = Annotated[float, Field(ge=0, le=LARGEST_RATE, allow_inf_nan=False)]
 """A non-negative number that float32 can hold: PyTorch cannot multiply by larger ones."""
 Share = Annotated[float, Field(ge=0, lt=1)]
-Gigabytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Gigabytes = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 _DEEPEST = 10
 """Maximum number of levels of nested values."""

@@ -28,6 +28,13 @@ def test_a_sample_is_held(campaign: Campaign) -> None:
     assert [outcome for outcome in tried if outcome.outcome != "held"] == []
 
 
+@pytest.mark.parametrize("kind", ["head", "labels", "empty", "one element", "fill in place"])
+def test_messages_that_the_sample_may_miss_are_held(kind: str) -> None:
+    messages.prepare()
+    seed = next(seed for seed in range(3000) if messages.plan(seed)[1:3] == ("loop", kind))
+    assert attempted(messages.CAMPAIGN, seed).outcome == "held"
+
+
 def test_kills_notice_a_server_that_forgets_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     kills.prepare()
     seed = next(seed for seed in range(0, 600, 6) if kills.plan(seed).phases == (3, 6))

@@ -102,6 +102,44 @@ def test_a_broken_plug_in_is_a_row_of_the_listing(monkeypatch, capsys):
     assert "cannot be loaded" in told(capsys)
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("import sys; sys.exit(3)", "SystemExit: 3"), ("def FedMine(): ...", "not a class with the decorator @settings")],
+)
+def test_a_plug_in_that_is_no_method_is_a_row_of_the_listing(monkeypatch, capsys, tmp_path, content, why):
+    (tmp_path / "someones_own.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(
+        registry, "_third_party", lambda kind: {"mine": "someones_own:FedMine"} if kind == "method" else {}
+    )
+    monkeypatch.delitem(sys.modules, "someones_own", raising=False)
+    assert coterie(monkeypatch, "methods") == 0
+    assert why in told(capsys)
+    assert coterie(monkeypatch, "run", *SMALL, "--set", "run.rounds=0", "--out", "run") == 0
+
+
+@pytest.mark.parametrize("arguments", [["run", "--out"], ["run", "--resume"], ["sweep", "--trials"]])
+def test_an_option_without_its_value_is_not_called_unknown(monkeypatch, capsys, arguments):
+    assert coterie(monkeypatch, *arguments) == 2
+    shown = told(capsys)
+    assert "No such option" not in shown
+    assert "requires an argument" in shown
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["model.hidden=[100000000000]", "engine.memory=1e300", "partition.clients=100000000000000"],
+)
+def test_absurd_sizes_are_refused(monkeypatch, capsys, setting):
+    assert coterie(monkeypatch, "run", "--set", setting, "--out", "run") == 2
+    assert "error:" in told(capsys)
+
+
+def test_an_absurd_number_of_components_is_refused(monkeypatch, capsys):
+    assert coterie(monkeypatch, "run", "--set", "method.name=fedem", "--set", "method.components=10000000000") == 2
+    assert "method.components" in told(capsys)
+
+
 @pytest.mark.parametrize("command", ["methods", "datasets", "models"])
 def test_listings_cut_nothing_off_in_a_narrow_terminal(monkeypatch, capsys, command):
     monkeypatch.setenv("COLUMNS", "40")

@@ -112,6 +112,24 @@ def test_dropout_is_drawn_from_the_clients_own_streams(engine):
     assert_same_rounds(ref.setup(FedAvg(tau=3), model=Own(net=net, head_name="2")), engine, [[0, 1, 2, 3]], 1e-9)
 
 
+class Mutating(FedAvg):
+    """FedAvg that changes the shared model in place."""
+
+    def local_update(self, task, shared, *more):
+        reply = super().local_update(task, shared, *more)
+        next(iter(shared.values())).add_(1.0)
+        return reply
+
+
+def test_a_worker_notices_a_change_of_the_shared_model_in_place(engine):
+    """The driver cannot: what changes is a copy. (Dropout makes workers compute one client after another.)"""
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 5))
+    setup = ref.setup(Mutating(tau=1), model=Own(net=net, head_name="2"))
+    shared = setup.method.init_shared(setup.task)
+    with pytest.raises(ClientError, match=r"Mutating.local_update changed '0.weight' of the shared model in place"):
+        ref.play(setup, shared, {}, ref.store(setup, engine), [0, 1, 2], ref.announced(setup, 3))
+
+
 def test_a_client_that_sends_nonsense_is_refused(engine):
     setup = game("pflego")
     x = setup.federation.x.clone()

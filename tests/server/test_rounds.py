@@ -10,7 +10,7 @@ from torch import nn
 
 import reference as ref
 from coterie import Federation, train
-from coterie.core.method import Prepares
+from coterie.core.method import Prepares, Round, Task, Tree, Update, settings
 from coterie.errors import DivergedError
 from coterie.methods import PFLEGO, FedAvg
 from coterie.prepare import prepare
@@ -199,3 +199,20 @@ def test_a_broadcast_that_a_part_of_the_clients_waits_for_is_paid_for():
     for r, times in ((2, 2), (4, 1)):
         run = train(ref.federation(), method="scaffnew", rounds=1, clients_per_round=r)
         assert run.history[0].cost.bytes_down == times * r * per_client
+
+
+@settings
+class Overflowing(FedAvg):
+    """FedAvg whose server keeps a number that becomes infinite in round 2, while the model stays finite."""
+
+    def init_memory(self, task: Task, shared: Tree) -> Tree:
+        return {".sum": torch.tensor(1e30)}
+
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
+        after, _ = super().server_update(task, shared, memory, update, rnd)
+        return after, {".sum": memory[".sum"] * 1e6}
+
+
+def test_a_memory_that_becomes_infinite_ends_the_run():
+    with pytest.raises(DivergedError, match="round 2: the memory of the server's optimizer has NaN or infinite values"):
+        train(ref.federation(), method=Overflowing(tau=1), rounds=3)

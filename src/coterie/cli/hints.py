@@ -16,8 +16,8 @@ class WithHints(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            option = getattr(error, "option_name", None)  # of the parser's NoSuchOption, which has several homes
-            if isinstance(option, str):
+            option = getattr(error, "option_name", None)
+            if type(error).__name__ == "NoSuchOption" and isinstance(option, str):  # the class has several homes
                 vars(error).update(message=f"No such option: {option}. {_hint(option, given)}", possibilities=[])
             raise
 

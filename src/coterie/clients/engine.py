@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coterie.aggregate.rule import Total
 from coterie.clients import work
-from coterie.clients.messages import Names, majority, misfit, not_finite
+from coterie.clients.messages import Names, Untouched, majority, misfit, not_finite
 from coterie.clients.workload import Workload
 from coterie.core.method import Round, Tree
 from coterie.core.tree import finite_rows, num_bytes, unstack
@@ -145,6 +145,12 @@ class Engine(ABC):
 
     def local_updates(self, load: Workload, cohort: Cohort) -> Results:
         """Do the local updates of a cohort, and aggregate the replies."""
+        untouched = Untouched(cohort.shared, load.federation.x, cohort.rnd.index)
+        results = self._aggregated(load, cohort)
+        untouched.check(type(load.work.method).__name__)
+        return results
+
+    def _aggregated(self, load: Workload, cohort: Cohort) -> Results:
         results = Results()
         update = partial(work.local_update, rnd=cohort.rnd)
         call = Call(update, cohort.shared, cohort.clients, (cohort.personal,), "train", cohort.rnd.index)
@@ -222,8 +228,9 @@ def reporting(
             who = f"clients {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}, computed together"
         if batched:
             hint = (
-                "; this engine runs the method under torch.func.vmap, where it cannot look at values of tensors, as "
-                'in float(loss), print(loss) or `if loss > 1`; engine.kind = "loop" computes one client at a time'
+                "; this engine runs the method under torch.func.vmap, where it cannot look at values of tensors, as in "
+                "float(loss), print(loss) or `if loss > 1`, and cannot change tensors in place; "
+                'engine.kind = "loop" computes one client at a time'
             )
         when = f" in round {index}" if index else ""
         raise ClientError(

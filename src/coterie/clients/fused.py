@@ -38,7 +38,7 @@ class Fused(Vmap):
             return "the aggregation rule must see single replies"
         return super().unfit(load)
 
-    def local_updates(self, load: Workload, cohort: Cohort) -> Results:
+    def _aggregated(self, load: Workload, cohort: Cohort) -> Results:
         results = Results()
         for part in self._fitting(load, cohort):
             results.merge(_at_once(load, cohort.part(part)))

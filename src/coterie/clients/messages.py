@@ -66,22 +66,36 @@ def not_finite(trees: Mapping[str, Tree], row: int) -> str:
 
 
 class Untouched:
-    """Tensors that a method must not change in place, with the versions that PyTorch counts."""
+    """Tensors that a method must not change in place.
 
-    def __init__(self, trees: Mapping[str, Tree]) -> None:
-        self._trees = trees
-        self._before = {kind: _versions(tree) for kind, tree in trees.items()}
+    PyTorch counts the changes of a tensor, but not those through its attribute `data`. In the first round of a run the
+    values of the shared model are therefore compared, too.
+    """
+
+    def __init__(self, shared: Tree, x: Tensor, index: int) -> None:
+        self._shared, self._x = shared, x
+        self._before = self._versions()
+        self._values = {name: value.clone() for name, value in shared.items()} if index == 1 else {}
 
     def check(self, method: str) -> None:
         """Raise ClientError if a tensor has been changed or replaced since."""
-        for kind, tree in self._trees.items():
-            before, now = self._before[kind], _versions(tree)
-            if changed := [name for name in before.keys() | now.keys() if before.get(name) != now.get(name)]:
-                raise ClientError(
-                    f"{method}.local_update changed {sorted(changed)[0]!r} of the {kind} in place, so that the next "
-                    "client would start from another model; compute new tensors and return them"
-                )
+        now = self._versions()
+        changed = {name for name in self._before.keys() | now.keys() if self._before.get(name) != now.get(name)}
+        changed |= {(SHARED, name) for name, value in self._values.items() if not _equal(self._shared.get(name), value)}
+        if changed:
+            kind, name = min(changed)
+            raise ClientError(
+                f"{method}.local_update changed {name!r} of the {kind} in place, so that the next client would start "
+                "from something else; compute new tensors and return them"
+            )
+
+    def _versions(self) -> dict[tuple[str, str], tuple[int, int]]:
+        tensors = {**{(SHARED, name): value for name, value in self._shared.items()}, ("data", "x"): self._x}
+        return {name: (id(value), value._version) for name, value in tensors.items()}
 
 
-def _versions(tree: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
-    return {name: (id(value), value._version) for name, value in tree.items()}
+SHARED = "shared model"
+
+
+def _equal(one: Tensor | None, other: Tensor) -> bool:
+    return one is not None and torch.equal(one, other)

@@ -64,7 +64,7 @@ class Ray(Engine):
             for places, results in groups:
                 yield Group(take(part, places), results)
 
-    def local_updates(self, load: Workload, cohort: Cohort) -> Results:
+    def _aggregated(self, load: Workload, cohort: Cohort) -> Results:
         parts = self._shards(load, cohort.clients)
         jobs = [partial(_local_updates, cohort._replace(shared={}).part(part)) for part in parts]
         answers: list[Results] = self._crew.do(load, cohort.shared, jobs)

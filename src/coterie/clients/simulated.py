@@ -11,7 +11,6 @@ from torch import Tensor
 from coterie.clients import work
 from coterie.clients.clients import Clients, Replies, Scored
 from coterie.clients.engine import Call, Cohort, Engine, reporting
-from coterie.clients.messages import Untouched
 from coterie.clients.workload import Workload
 from coterie.core.counting import CountFlops
 from coterie.core.data import Index
@@ -52,9 +51,7 @@ class Simulated(Clients):
 
     def update(self, shared: Tree, cohort: Sequence[int], weights: Tensor, rnd: Round, scored: bool) -> Replies:
         personal = [self.personal(client) for client in cohort]
-        untouched = Untouched({"shared model": shared, "data": {"x": self.load.federation.x}})
         results = self.engine.local_updates(self.load, Cohort(shared, cohort, personal, weights, rnd, scored))
-        untouched.check(type(self.load.work.method).__name__)
         agreed = results.agreed()
         self._pending = agreed.personal if agreed else {}
         sizes = self.sizes()[list(cohort)].tolist()

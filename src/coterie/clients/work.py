@@ -69,6 +69,10 @@ def local_update(work: Work, shared: Tree, personal: Tree, data: Data, rnd: Roun
     reply = work.method.local_update(work.task, shared, personal, data, rnd)
     if not isinstance(reply, Reply):
         raise TypeError(f"local_update must return a Reply, not {type(reply).__name__}")
+    for kind, tree in reply._asdict().items():
+        for name, value in tree.items():
+            if not isinstance(value, torch.Tensor):
+                raise TypeError(f"Reply.{kind}[{name!r}] must be a tensor, not {type(value).__name__}")
     return reply
 
 

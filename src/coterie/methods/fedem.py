@@ -20,11 +20,13 @@ permuted, as if drawn again. Step 3 is a pass in training mode.
 """
 
 from functools import partial
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from coterie.core.fields import BatchSize, Count, LocalRate, LocalSteps
+from coterie.core.fields import BatchSize, LocalRate, LocalSteps
 from coterie.core.method import Client, Data, Inputs, Method, Passes, Reply, Round, Task, Tree, settings, sgd_passes
 from coterie.core.steps import gradient, turns, weighted_loss
 from coterie.core.tree import descend, displacement, like, pick, under, within
@@ -34,7 +36,7 @@ from coterie.core.tree import descend, displacement, like, pick, under, within
 class FedEM(Method):
     """Shared components, and a personal mixture of them for each client. The exported model is the heaviest one."""
 
-    components: Count = 3
+    components: Annotated[int, Field(ge=1, le=1000)] = 3
     """M: number of components."""
     tau: LocalSteps = 50
     eta: LocalRate = 0.007

@@ -15,6 +15,7 @@ import math
 
 from torch import nn
 
+from coterie.errors import UserError
 from coterie.models.model import Model
 
 TRUNCATED = 0.8796256610342398
@@ -24,7 +25,13 @@ DENSE_BIAS, CONVOLUTION_BIAS = 1e-2, 1e-6
 
 def draw(model: Model, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     """Build the network of a model, with initial values as set by `model.init`."""
-    net = model.build(shape, num_outputs)
+    try:
+        net = model.build(shape, num_outputs)
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        raise UserError(
+            f"the model cannot be built for inputs of shape {shape} and {num_outputs} outputs: {error}; are its "
+            "settings too large for the memory?"
+        ) from None
     if model.init == "glorot-normal":
         for layer in net.modules():
             if isinstance(layer, nn.Linear):

@@ -90,10 +90,12 @@ def tidy(folder: Path, index: int) -> None:
     kept = rounds[:KEEP]
     for path in {*_newest_first(folder), *folder.glob(".round-*.partial")} - {*kept}:
         shutil.rmtree(path)
-    try:
-        needed = {_segment(folder, sha256) for target in kept for sha256 in _manifest(target)[PERSONAL]}
-    except (OSError, ValueError, KeyError):
-        return  # an older checkpoint is damaged; its segments are deleted together with it
+    needed = set()
+    for target in kept:
+        try:
+            needed |= {_segment(folder, sha256) for sha256 in _manifest(target)[PERSONAL]}
+        except (OSError, ValueError, KeyError):
+            shutil.rmtree(target)  # it is damaged, so nobody can resume from it
     for path in {*(folder / PERSONAL).glob("*"), *(folder / PERSONAL).glob(".partial")} - needed:
         path.unlink()
 

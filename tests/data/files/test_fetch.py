@@ -29,6 +29,8 @@ class Server:
     cut_after: list[int] = field(default_factory=list)
     """For each coming answer: close the connection after so many bytes of it."""
     ranges: bool = True
+    length: str = ""
+    """What the server says instead of the right length."""
     asked: list[tuple[str, str | None]] = field(default_factory=list)
 
 
@@ -47,7 +49,7 @@ def server() -> Iterator[Server]:
                 return self.send_error(416)
             body = state.content[start:]
             self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", state.length or str(len(body)))
             self.end_headers()
             self.wfile.write(body[: state.cut_after.pop(0)] if state.cut_after else body)
             return None
@@ -83,6 +85,18 @@ def test_a_download_is_checked_and_takes_its_place(server: Server, tmp_path: Pat
     assert (tmp_path / "new" / "toy.gz").read_bytes() == CONTENT
     assert names(tmp_path / "new") == {"toy.gz"}
     assert f"downloaded {tmp_path / 'new' / 'toy.gz'}" in caplog.text
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "-3", "many", "\u00b2"])
+def test_nonsense_as_the_length_of_a_file(server: Server, tmp_path: Path, length: str) -> None:
+    """The connection may end early then, which is an error of the download and not a traceback."""
+    server.length = length
+    try:
+        fetch([File("toy", (f"{server.address}/a/toy.gz",), MD5)], tmp_path / "new")
+    except FetchError:
+        assert names(tmp_path / "new") <= {"toy.gz.partial"}
+    else:
+        assert (tmp_path / "new" / "toy.gz").read_bytes() == CONTENT
 
 
 def test_locate_downloads_into_the_cache_once(server: Server, tmp_path: Path) -> None:

@@ -219,15 +219,13 @@ def test_without_pillow_the_extra_is_named(album, monkeypatch):
     fails(album, r"pip install 'coterie\[images\]'")
 
 
-@pytest.mark.parametrize("size", [(0, 3), (3,), (-1, 2), (2.5, 3), "ab", 7, (True, "3")])
+@pytest.mark.parametrize("size", [(0, 3), (3,), (-1, 2), (2.5, 3), "ab", 7, (True, "3"), (10**5000, 1)])
 def test_a_size_is_two_numbers(album, size):
-    fails(album, r"`size` = .* must be \(height, width\), two whole numbers of at least 1", size=size)
+    fails(album, r"`size` must be \(height, width\), two whole numbers from 1 to 100,000", size=size)
 
 
 def test_an_absurd_size_is_refused_before_an_image_is_made(album):
-    fails(
-        album, r"client 'anna': \S*png: .*is refused: an image of .* would take 24,000,000\.0 GB", size=(10**9, 10**6)
-    )
+    fails(album, r"client 'anna': \S*png: .*is refused: an image of .* would take 240\.0 GB", size=(10**5, 10**5))
 
 
 def test_only_png_and_jpeg_images_are_read(album):

@@ -196,8 +196,8 @@ _LONGEST_GAP = 100
 def _is_gap(value: Any, gaps: Collection[str]) -> bool:
     if is_missing(value):
         return True
-    text = str(value)
-    return len(text) <= _LONGEST_GAP and text.strip().lower() in gaps  # a long text in many rows would take minutes
+    # A long text in many rows would take minutes.
+    return isinstance(value, str) and len(value) <= _LONGEST_GAP and value.strip().lower() in gaps
 
 
 def _is_number(value: Any) -> bool:

@@ -24,6 +24,8 @@ from coterie.data.own.table import TABLES, read
 from coterie.errors import UserError
 
 _FILES = (".npz", *TABLES)
+LARGEST = 100_000
+"""Largest side of an image, in pixels."""
 
 
 def from_folder(
@@ -57,8 +59,8 @@ def _check_size(size: Any) -> None:
     if size is None:
         return
     is_pair = isinstance(size, tuple | list) and len(size) == 2
-    if not is_pair or not all(isinstance(n, int | np.integer) and n >= 1 for n in size):
-        raise UserError(f"`size` = {size!r} must be (height, width), two whole numbers of at least 1")
+    if not is_pair or not all(isinstance(n, int | np.integer) and 1 <= n <= LARGEST for n in size):
+        raise UserError(f"`size` must be (height, width), two whole numbers from 1 to {LARGEST:,}")
 
 
 def _sources(folder: Path) -> dict[str, Path]:

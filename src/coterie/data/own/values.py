@@ -74,7 +74,10 @@ def to_text(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.str_]:
             raise BadValueError("has a number that is too large for a floating-point number; use text", row)
         # Whole numbers become floats where a value was once missing.
         whole = isinstance(value, float) and value.is_integer()
-        texts.append(str(int(value)) if whole else str(value))
+        try:
+            texts.append(str(int(value)) if whole else str(value))
+        except ValueError:
+            raise BadValueError("has a number with thousands of digits; use text", row) from None
         if is_text.setdefault(texts[-1], isinstance(value, str)) != isinstance(value, str):
             raise BadValueError("reads the same as a value of another type; use only text or only numbers", row)
         if "\0" in texts[-1] or len(texts[-1]) > LONGEST:
