@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from benchmarks.checks import share_of_checks
 from benchmarks.result import Figure, Result, ratio
 from benchmarks.timing import interleave, rounds, scaled, timed, timing_recipe
 from coterie.clients.workload import Workload
@@ -43,6 +44,7 @@ def measure(repeats: int) -> Result:
         },
         repeats,
     )
+    checks = share_of_checks(rounds(everyone, "vmap", CLIENTS, method=METHOD, model=MODEL), 3 * repeats)
     return Result(
         f"B: one round of FedAvg, {CLIENTS:,} clients x {EXAMPLES} examples, {FEATURES}-{HIDDEN}-{CLASSES}, "
         f"{STEPS} steps of batch size {BATCH}",
@@ -50,6 +52,7 @@ def measure(repeats: int) -> Result:
         [
             Figure("loop / vmap", ratio(seconds, "loop", "vmap"), at_least=40),
             Figure("vmap / by hand", ratio(seconds, "vmap", "by hand"), at_most=2.5),
+            Figure("checks of replies / round", checks, at_most=0.01),
         ],
         [f"The engine loop is timed with {PART} clients, and the time is multiplied by {CLIENTS // PART}."],
     )

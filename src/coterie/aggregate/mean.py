@@ -7,7 +7,7 @@ from torch import Tensor
 
 from coterie.aggregate.rule import Rule, Sum
 from coterie.core.round import Update
-from coterie.core.tree import Tree
+from coterie.core.tree import Tree, is_finite
 from coterie.settings import settings
 
 
@@ -43,6 +43,9 @@ class WeightedSum(Sum):
 
     def merge(self, other: Self) -> None:
         self.add_sum(other._weight, other._tensors, other._numbers)
+
+    def is_finite(self) -> bool:
+        return is_finite(self._tensors) and is_finite(self._numbers)
 
     def result(self) -> Update:
         return Update(self._tensors, self._numbers, torch.tensor(self._weight, dtype=torch.float64))

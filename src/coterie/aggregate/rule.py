@@ -21,6 +21,10 @@ class Total(ABC):
         """Add everything that another total has seen."""
 
     @abstractmethod
+    def is_finite(self) -> bool:
+        """Return whether everything that was added is finite. A sum is not finite if one of its terms is not."""
+
+    @abstractmethod
     def result(self) -> Update:
         """Return the update of the round."""
 

@@ -161,17 +161,18 @@ class Engine(ABC):
             if why := misfit(tensors, numbers, cohort.shared):
                 results.refused |= dict.fromkeys(take(cohort.clients, group.places), why)
                 continue
-            finite = finite_rows(tensors, size) & finite_rows(numbers, size) & finite_rows(mine, size)
-            parts = {"tensor": tensors, "number": numbers, "state": mine}
-            for row in (~finite).nonzero()[:, 0].tolist():
-                results.refused[cohort.clients[group.places[row]]] = not_finite(parts, row)
-            if not finite.any():
-                continue
-            group = group.only(finite)
-            tensors, numbers, _ = group.results
+            total = load.aggregate.start()
+            total.add(cohort.weights[list(group.places)], tensors, numbers)
+            if not total.is_finite() or not finite_rows(mine, size).all():
+                group = self._only_finite(group, cohort, results)
+                if not group.places:
+                    continue
+                tensors, numbers, _ = group.results
+                total = load.aggregate.start()
+                total.add(cohort.weights[list(group.places)], tensors, numbers)
             names = frozenset(tensors), frozenset(numbers)
-            alike = results.replies.get(names) or results.replies.setdefault(names, Alike(load.aggregate.start()))
-            alike.total.add(cohort.weights[list(group.places)], tensors, numbers)
+            if (alike := results.replies.setdefault(names, Alike(total))).total is not total:
+                alike.total.merge(total)
             answered, personal = take(cohort.clients, group.places), group.rows(2)
             alike.personal |= dict(zip(answered, personal, strict=True))
             if cohort.scored:
@@ -180,6 +181,15 @@ class Engine(ABC):
                 results.scores |= self.answers(load, scored)
                 results.scoring_seconds += time.perf_counter() - start
         return results
+
+    def _only_finite(self, group: Group, cohort: Cohort, results: Results) -> Group:
+        """Refuse replies that are not finite. Returns the group without them."""
+        size, (tensors, numbers, mine) = len(group.places), group.results
+        finite = finite_rows(tensors, size) & finite_rows(numbers, size) & finite_rows(mine, size)
+        parts = {"tensor": tensors, "number": numbers, "state": mine}
+        for row in (~finite).nonzero()[:, 0].tolist():
+            results.refused[cohort.clients[group.places[row]]] = not_finite(parts, row)
+        return group.only(finite)
 
     def answers(self, load: Workload, call: Call) -> dict[int, Tree]:
         """Return the results of a function with one result, by client."""
