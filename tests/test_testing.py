@@ -73,7 +73,7 @@ class Mine(Method):
         ("head", DivergedError, r"the tensor 'my.head' is not part of the shared model"),
         ("labels", DivergedError, r"the number 'y' has shape \(\d+,\), but must be a single number"),
         ("one client", AssertionError, r"the reply of client-2 is refused: the tensor 'x' is not part of"),
-        ("float", ClientError, r"client-\d.*Reply.numbers\['loss'\] must be a tensor, not float"),
+        ("float", ClientError, r"client-\d.*Reply.numbers\['loss'\] must be a dense tensor with values, not float"),
         ("random", AssertionError, r"a second run with the same seed differs by"),
         ("padding", AssertionError, r"the engine vmap differs by"),
         ("plan", Exception, r"announce"),

@@ -1,6 +1,7 @@
 """A run: its figures, and the models of all clients. It can be loaded from its folder without the data."""
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,16 +16,12 @@ from coterie import registry, streams
 from coterie.clients.announcement import Announcement
 from coterie.clients.simulated import Simulated
 from coterie.clients.work import Work
-from coterie.clients.workload import Workload
 from coterie.core.method import Data, Method, Prepares, Tree
 from coterie.data.federation import Federation
 from coterie.errors import UserError
 from coterie.measure.evaluate import Evaluation, OnSplit, Scores, among, measured
 from coterie.measure.record import Record
 from coterie.measure.summary import (
-    ALL,
-    OUTPUTS,
-    OWN,
     Summary,
     last_evaluations,
     protocol,
@@ -40,6 +37,8 @@ from coterie.storage.artifact import Members, read_artifact
 from coterie.storage.checkpoint import load_checkpoint
 from coterie.storage.folder import read_history, read_recipe, read_rows, read_summary
 from coterie.storage.store import PersonalStore
+
+logger = logging.getLogger("coterie")
 
 
 class Run:
@@ -221,6 +220,13 @@ def load(folder: str | Path, model: nn.Module | Model | None = None, method: Met
     if not isinstance(model, nn.Module | Model | None):
         raise UserError(f"model must be your nn.Module, not {model!r}; omit it if the run used a model of Coterie")
     path = Path(folder)
+    try:
+        return _load(path, model, method)
+    except OSError as error:
+        raise UserError(f"cannot read {error.filename or path}: {error.strerror or error}") from None
+
+
+def _load(path: Path, model: nn.Module | Model | None, method: Method | None) -> Run:
     recipe, artifact = read_recipe(path), read_artifact(path)
     announcement = Announcement.from_json(artifact.announcement, model, method)
     work = announcement.work(torch.device("cpu"), artifact.initial)
@@ -247,6 +253,11 @@ def load(folder: str | Path, model: nn.Module | Model | None = None, method: Met
         return store[i]
 
     summary = read_summary(path)
+    if summary and summary.rounds != index:
+        logger.warning(
+            f"{path}: the checkpoint of round {summary.rounds} is missing or damaged, so the models are those of round "
+            f"{index}, while the summary is that of round {summary.rounds}"
+        )
     return Run(
         announcement,
         work,
@@ -258,17 +269,6 @@ def load(folder: str | Path, model: nn.Module | Model | None = None, method: Met
         read_rows(path) if summary else [],
         length(recipe["eval"]["adapt_steps"]),
     )
-
-
-def _choices(load: Workload) -> str:
-    """Return what a client's model chooses among."""
-    if load.federation.objective.score != "accuracy":
-        return ""
-    is_global = load.work.labels == "global"
-    labels = len(load.federation.labels) if is_global else load.federation.classes.lengths().min()
-    if load.work.shares_head and labels < load.work.task.num_outputs:
-        return OUTPUTS
-    return ALL if is_global else OWN
 
 
 def _visits(history: Sequence[Record]) -> Counter[str]:
@@ -295,7 +295,7 @@ def _summary(announcement: Announcement, clients: Simulated, rounds: Rounds, eva
     final = final or measured(clients, evaluation, Scores.of({}))
     figures = with_last10(final, rounds.history)
     present = rounds.population.present(max(1, len(rounds.history)))
-    score, choices = announcement.objective.score, _choices(clients.load)
+    score, choices = announcement.objective.score, clients.load.choices
     noted = [record.notes["emphasis"] for record in rounds.history if "emphasis" in record.notes]
     return Summary(
         method=registry.name_of("method", announcement.method),

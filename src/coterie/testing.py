@@ -37,6 +37,8 @@ def check_method(method: Method) -> list[str]:
         ClientError: if one of its functions fails. It names the function and the client.
         DivergedError: if the replies of all clients are refused. It says why.
     """
+    if not isinstance(method, Method):
+        raise UserError(f"check_method needs a method such as FedMine(tau=2), not {method!r}")
     expected = _trained(method, "loop")
     for record in expected.history:
         for client, why in record.refused.items():

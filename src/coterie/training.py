@@ -219,7 +219,8 @@ class Training:
         self.rounds.history = folder.rewind(index)
         if trees:
             self.rounds.shared = like(self.rounds.shared, trees["shared"])
-            self.rounds.memory = like(self.rounds.memory, trees["memory"])
+            pattern = {name: self.rounds.memory.get(name, value) for name, value in trees["memory"].items()}
+            self.rounds.memory = like(pattern, trees["memory"])  # a method may add names in any round
         tidy(folder.checkpoints, index)
         if not started:  # the run may have been killed before it wrote these files
             write_artifact(folder.path, self._artifact())

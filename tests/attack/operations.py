@@ -69,7 +69,8 @@ class Faults:
 
     def _path(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         def operation(path: Any, *more: Any, **keys: Any) -> Any:
-            if keys.get("dir_fd") is not None or self._inside(path):
+            there = name == "mkdir" and Path(path).is_dir()  # then nothing is done, and an error has no consequence
+            if not there and (keys.get("dir_fd") is not None or self._inside(path)):
                 self._before(name, path)
             return plain(path, *more, **keys)
 

@@ -10,6 +10,7 @@ from torch.nn.functional import normalize
 
 import coterie
 import reference as ref
+from coterie.core.heads import Heads, with_outputs
 from coterie.errors import UserError
 from coterie.methods import PFLEGO
 from coterie.models.module import Own
@@ -202,3 +203,23 @@ def test_fedbabu_says_when_there_is_nothing_for_it_to_train():
     for kind, why in (("logreg", "trains the body only"), ("frozen head", "frozen one")):
         with pytest.raises(UserError, match=why):
             game("fedbabu", kind)
+
+
+class Tied(nn.Module):
+    """A head of two layers with one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.o = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.o.weight = self.a.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.o(torch.tanh(self.a(x)))
+
+
+def test_a_head_that_cannot_follow_is_refused_with_the_reason():
+    with pytest.raises(UserError, match=r"cannot be given 5 outputs: its last linear layer shares a parameter"):
+        with_outputs(Tied(), 5)
+    heads = Heads(nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)), "head", "default", torch.ones(1, 3))
+    with pytest.raises(UserError, match=r"cannot be given 5 outputs: its forward pass does not follow"):
+        heads.sized(5, True)

@@ -11,7 +11,7 @@ from torch import nn
 import reference as ref
 from coterie import Federation, train
 from coterie.core.method import Prepares, Round, Task, Tree, Update, settings
-from coterie.errors import DivergedError
+from coterie.errors import DivergedError, UserError
 from coterie.methods import PFLEGO, FedAvg
 from coterie.prepare import prepare
 from coterie.recipe import Recipe
@@ -216,3 +216,44 @@ class Overflowing(FedAvg):
 def test_a_memory_that_becomes_infinite_ends_the_run():
     with pytest.raises(DivergedError, match="round 2: the memory of the server's optimizer has NaN or infinite values"):
         train(ref.federation(), method=Overflowing(tau=1), rounds=3)
+
+
+@settings
+class Momentum(FedAvg):
+    """FedAvg whose server keeps names that it does not announce in `init_memory`."""
+
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
+        memory = {name: 0.9 * memory[name] + v if name in memory else v for name, v in update.tensors.items()}
+        return {name: value + memory[name] for name, value in shared.items()}, memory
+
+
+def test_a_resumed_run_has_all_names_of_the_servers_memory(tmp_path):
+    whole = train(ref.federation(), method=Momentum(tau=1), rounds=4)
+    train(ref.federation(), method=Momentum(tau=1), rounds=2, out=tmp_path / "run")
+    resumed = train(ref.federation(), method=Momentum(tau=1), rounds=4, out=tmp_path / "run", resume=True)
+    for name, value in whole.shared.items():
+        assert torch.equal(resumed.shared[name], value)
+
+
+@settings
+class Odd(FedAvg):
+    """FedAvg whose server returns something odd."""
+
+    what: str = ""
+
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
+        first = next(iter(shared))
+        odd = {
+            "scalar": ({**shared, first: torch.ones(())}, {}),
+            "missing": ({name: value for name, value in shared.items() if name != first}, {}),
+            "extra": ({**shared, "more": torch.ones(())}, {}),
+            "none": None,
+            "number": (shared, {"n": 3}),
+        }
+        return odd[self.what]
+
+
+@pytest.mark.parametrize("what", ["scalar", "missing", "extra", "none", "number"])
+def test_what_a_server_returns_is_checked(what):
+    with pytest.raises(UserError, match=r"Odd.server_update (returned|failed in round 1)"):
+        train(ref.federation(), method=Odd(tau=1, what=what), rounds=1)

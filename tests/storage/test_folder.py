@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -169,3 +170,20 @@ def test_a_write_that_fails_in_a_round_names_the_file_and_can_be_continued(tmp_p
     monkeypatch.undo()
     run = trained(tmp_path / "run", 4, resume=True)
     assert run.summary.existing == expected.summary.existing
+
+
+def test_a_missing_newest_checkpoint_is_a_warning(tmp_path, caplog):
+    trained(tmp_path / "run", 3)
+    shutil.rmtree(tmp_path / "run" / "checkpoint" / "round-000003")
+    with caplog.at_level("WARNING", logger="coterie"):
+        run = coterie.load(tmp_path / "run")
+    assert len(run.history) == 2
+    assert "the models are those of round 2, while the summary is that of round 3" in caplog.text
+
+
+def test_what_cannot_be_read_is_named(tmp_path):
+    trained(tmp_path / "run")
+    (tmp_path / "run" / "clients.csv").unlink()
+    (tmp_path / "run" / "clients.csv").mkdir()
+    with pytest.raises(UserError, match=r"cannot read .*clients.csv: Is a directory"):
+        coterie.load(tmp_path / "run")

@@ -13,6 +13,7 @@ from coterie import streams
 from coterie.core.method import Client, Data, Labels, Method, Prepares, Receives, Reply, Round, Task, Tree
 from coterie.core.tree import like, shift
 from coterie.measure.probe import Probe
+from coterie.storage.segments import CODES
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,12 @@ def local_update(work: Work, shared: Tree, personal: Tree, data: Data, rnd: Roun
         raise TypeError(f"local_update must return a Reply, not {type(reply).__name__}")
     for kind, tree in reply._asdict().items():
         for name, value in tree.items():
-            if not isinstance(value, torch.Tensor):
-                raise TypeError(f"Reply.{kind}[{name!r}] must be a tensor, not {type(value).__name__}")
+            if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_meta:
+                what = f"{value.layout} on {value.device}" if isinstance(value, torch.Tensor) else type(value).__name__
+                raise TypeError(f"Reply.{kind}[{name!r}] must be a dense tensor with values, not {what}")
+    for name, value in reply.personal.items():
+        if not isinstance(name, str) or not name or value.dtype not in CODES:
+            raise TypeError(f"Reply.personal[{name!r}] with the type {value.dtype} cannot be stored")
     return reply
 
 

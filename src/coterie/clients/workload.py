@@ -7,6 +7,7 @@ from coterie.aggregate.rule import Rule
 from coterie.clients.work import Work
 from coterie.core.data import Data
 from coterie.data.federation import Federation
+from coterie.measure.summary import ALL, OUTPUTS, OWN
 
 
 @dataclass(frozen=True)
@@ -30,3 +31,14 @@ class Workload:
         """Return the examples of several clients with heads of one width: stacked, padded and masked."""
         keys = [self.work.stream(self.federation.ids[client], index) for client in clients]
         return self.federation.gather(clients, split, self.work.labels, keys, self.num_outputs(clients[0]))
+
+    @property
+    def choices(self) -> str:
+        """What a client's model chooses among; empty if it does not predict classes."""
+        if self.federation.objective.score != "accuracy":
+            return ""
+        is_global = self.work.labels == "global"
+        labels = len(self.federation.labels) if is_global else self.federation.classes.lengths().min()
+        if self.work.shares_head and labels < self.work.task.num_outputs:
+            return OUTPUTS
+        return ALL if is_global else OWN

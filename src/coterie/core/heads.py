@@ -96,7 +96,10 @@ class Heads:
             return self._modes[training]
         with temporarily_clear_interpreter_stack(), torch_seeded(0):  # it may be needed within grad or vmap first
             head = with_outputs(self._modes[training], num_outputs, self._name)
-            follows = self.is_linear or self._width(head) == num_outputs
+            try:
+                follows = self.is_linear or self._width(head) == num_outputs
+            except UserError:
+                follows = False
         if not follows:
             raise _cannot_resize(self._name, num_outputs, "its forward pass does not follow its last linear layer")
         return head
@@ -227,6 +230,11 @@ def with_outputs(module: nn.Module, num_outputs: int, head: str = "head") -> nn.
         return copy.deepcopy(module)
     if not all(value.requires_grad for value in last.parameters()):
         raise _cannot_resize(head, num_outputs, "its last linear layer is frozen (requires_grad=False)")
+    tied = {
+        id(value) for key, value in module.named_parameters(remove_duplicate=False) if not key.startswith(f"{name}.")
+    }
+    if name and any(id(value) in tied for value in last.parameters()):
+        raise _cannot_resize(head, num_outputs, "its last linear layer shares a parameter with another layer")
     fresh, parametrizations = _stripped(last)
     assert isinstance(fresh, nn.Linear)
     for other, value in fresh.named_parameters():

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from coterie.clients.clients import Clients, Counts
-from coterie.core.method import Method, Receives, Round, Task, Tree
+from coterie.core.method import Method, Receives, Round, Task, Tree, Update
 from coterie.core.tree import is_finite, like, num_bytes
 from coterie.errors import DivergedError, UserError
 from coterie.measure.cost import Cost
@@ -76,7 +77,7 @@ def play_round(
             "values are not finite, lower the learning rates"
         )
 
-    after, memory = method.server_update(task, shared, memory, replies.update, rnd)
+    after, memory = _server_update(method, task, shared, memory, replies.update, rnd)
     if not is_finite(after):
         raise DivergedError(f"round {rnd.index}: the shared model has NaN or infinite values; lower the learning rates")
     if not is_finite(memory):
@@ -96,3 +97,31 @@ def play_round(
     notes = method.notes(replies.update, rnd)
     cost = replies.cost + Cost(bytes_down=down, seconds=seconds)
     return Played(after, memory, loss, replies.refused, notes, replies.scores, cost)
+
+
+def _server_update(
+    method: Method, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round
+) -> tuple[Tree, Tree]:
+    """Call the method's function, and check what it returns. Nothing is broadcast or completed."""
+    name = f"{type(method).__name__}.server_update"
+    try:
+        after, memory = method.server_update(task, shared, memory, update, rnd)
+        shapes = {key: tuple(value.shape) for key, value in after.items()}
+        kept = {key: value for key, value in memory.items() if not isinstance(value, Tensor)}
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{name} failed in round {rnd.index}, or did not return two dicts of tensors (shared, memory): "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    for key in shared.keys() | shapes.keys():
+        own, got = tuple(shared[key].shape) if key in shared else None, shapes.get(key)
+        if own != got:
+            raise UserError(
+                f"{name} returned {key!r} with shape {got} instead of {own} in round {rnd.index}; the shared model "
+                "must keep its names and shapes"
+            )
+    if kept:
+        raise UserError(f"{name} returned {next(iter(kept))!r} in the memory, which is not a tensor")
+    return after, memory

@@ -1,6 +1,6 @@
 """Clients from the columns of a table: client, label, split and features."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ class Table:
 
     def column(self, name: str) -> Column:
         """Return a column. Raise a UserError that lists the columns if there is none of that name."""
-        if name not in self.columns:
+        if not isinstance(name, Hashable) or name not in self.columns:
             there = ", ".join([*self.columns][:20]) + (", ..." if len(self.columns) > 20 else "")
             raise UserError(f"{self.name} has no column {name!r}{nearest(name, self.columns)}; available: {there}")
         return self.columns[name]
