@@ -219,8 +219,9 @@ class Training:
         self.rounds.history = folder.rewind(index)
         if trees:
             self.rounds.shared = like(self.rounds.shared, trees["shared"])
-            pattern = {name: self.rounds.memory.get(name, value) for name, value in trees["memory"].items()}
-            self.rounds.memory = like(pattern, trees["memory"])  # a method may add names in any round
+            stored = trees["memory"]
+            added = {name: stored[name] for name in sorted(stored.keys() - self.rounds.memory.keys())}
+            self.rounds.memory = like({**self.rounds.memory, **added}, stored)  # a method may add names in any round
         tidy(folder.checkpoints, index)
         if not started:  # the run may have been killed before it wrote these files
             write_artifact(folder.path, self._artifact())
