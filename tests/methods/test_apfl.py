@@ -102,6 +102,7 @@ def test_mixing_weights_stay_between_zero_and_one():
     assert (after & ((found[:-1] == 0) | (found[:-1] == 1))).any()
 
 
+@pytest.mark.usefixtures("taped")
 @pytest.mark.parametrize("batch_size", [0, 2])
 def test_with_alpha_zero_it_is_fedavg_with_equal_clients_to_the_bit(batch_size):
     apfl = APFL(tau=3, eta=0.2, alpha=0.0, adaptive=False, batch_size=batch_size)
@@ -120,6 +121,7 @@ def test_with_alpha_zero_it_is_fedavg_with_equal_clients_to_the_bit(batch_size):
         ref.assert_same(one, ref.arrays(other), 0)
 
 
+@pytest.mark.usefixtures("taped")
 @pytest.mark.parametrize("batch_size", [0, 2])
 def test_with_alpha_one_the_own_model_is_local_training(batch_size):
     """The shared model is still that of FedAvg, and does not matter to the client."""

@@ -156,6 +156,7 @@ def test_without_decay_it_is_fedavg_to_the_bit(batch_size):
     ref.assert_same(one.shared, ref.arrays(other.shared), 0)
 
 
+@pytest.mark.usefixtures("taped")
 @pytest.mark.parametrize("batch_size", [0, 2])
 @pytest.mark.parametrize("decay", ["exponential", "linear"])
 def test_with_all_decay_it_is_fedsgd_to_the_bit(decay, batch_size):

@@ -120,6 +120,7 @@ def test_numbers_are_mixed_as_they_are():
     assert not torch.allclose(one, two)
 
 
+@pytest.mark.usefixtures("taped")
 @pytest.mark.parametrize("batch_size", [0, 2])
 @pytest.mark.parametrize("net", [None, Norm])
 def test_one_component_is_fedavg_to_the_bit(net, batch_size):

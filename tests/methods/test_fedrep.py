@@ -59,6 +59,7 @@ def test_more_body_steps_than_steps_in_all_are_refused():
         ref.announced(ref.setup(FedRep(tau=5, body_steps=6)), 1)
 
 
+@pytest.mark.usefixtures("taped")
 def test_head_steps_do_not_pass_the_body(monkeypatch):
     setup = ref.setup(FedRep(tau=50, body_steps=5))
     forwards, original = [], setup.task._features

@@ -23,6 +23,7 @@ def test_a_round_by_hand(users, weights):
     ref.assert_same(after, ref.step(w, mean, 0.4, ALL))
 
 
+@pytest.mark.usefixtures("taped")
 @pytest.mark.parametrize("batch_size", [0, 2])
 def test_it_is_one_step_of_others_to_the_bit(batch_size):
     _, by_size = played(FedSGD(eta=0.4, batch_size=batch_size))

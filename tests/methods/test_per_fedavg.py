@@ -84,6 +84,7 @@ def test_on_quadratics_in_closed_form():
         np.testing.assert_allclose(vector(sent(setup, 1), names=LINEAR), expected, rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.usefixtures("taped")
 def test_without_adaptation_it_is_fedavg():
     options = {"tau": 3, "alpha": 0.0, "beta": 0.2, "users": "sizes"}
     _, expected = played(FedAvg(tau=3, eta=0.2), [0, 1, 2])

@@ -1,23 +1,70 @@
-"""The reference engine, which is also the one to debug with."""
+"""The reference engine, which is also the one to debug with.
 
+Each client is computed by itself. On several threads, several clients are computed at the same time, and each of them
+uses one thread for its operations. That is faster than using all threads for each operation in turn, and it makes the
+results the same, bit by bit, for any number of threads. There are two exceptions, in which one client at a time uses
+all threads: a federation of a single client, and a model that draws random numbers, because PyTorch has only one
+generator for all threads.
+"""
+
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
+from queue import SimpleQueue
+
+import torch
 
 from coterie.clients.engine import Call, Engine, Group, reporting
+from coterie.clients.work import Work
 from coterie.clients.workload import Workload
 from coterie.core.tree import stack
 from coterie.settings import settings
 from coterie.streams import torch_seeded
 
+AHEAD = 2
+"""Number of clients per thread that may be computed before their results are asked for."""
+
 
 @settings
 class Loop(Engine):
-    """one client after another"""
+    """each client by itself, one on each thread"""
 
     def each_client(self, load: Workload, call: Call) -> Iterator[Group]:
-        for place, (client, *mine) in enumerate(zip(call.clients, *call.states, strict=True)):
-            data = [load.data(client, call.split, call.round)] if call.split else []
-            own_stream = torch_seeded(int(data[0].stream)) if data and load.work.task.is_random else nullcontext()
-            with reporting(load, call.stage, [client], call.round), own_stream:
-                results = call.function(load.work, call.shared, *mine, *data)
-            yield Group([place], tuple(stack([tree]) for tree in results))
+        threads = torch.get_num_threads()
+        if threads == 1 or load.work.task.is_random or len(load.federation.ids) == 1:
+            for place in range(len(call.clients)):
+                yield _one(load, load.work, call, place)
+            return
+        works: SimpleQueue[Work] = SimpleQueue()  # each thread takes one and puts it back
+        for number in range(threads):
+            works.put(load.work.for_thread(number))
+
+        def job(place: int) -> Group:
+            work = works.get()
+            try:
+                return _one(load, work, call, place)
+            finally:
+                works.put(work)
+
+        pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+        started: deque[Future[Group]] = deque()
+        try:
+            for place in range(len(call.clients)):
+                if len(started) == AHEAD * threads:
+                    yield started.popleft().result()
+                started.append(pool.submit(job, place))
+            while started:
+                yield started.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _one(load: Workload, work: Work, call: Call, place: int) -> Group:
+    """Apply the function to one client."""
+    client = call.clients[place]
+    data = [load.data(client, call.split, call.round)] if call.split else []
+    own_stream = torch_seeded(int(data[0].stream)) if data and work.task.is_random else nullcontext()
+    with reporting(load, call.stage, [client], call.round), own_stream:
+        results = call.function(work, call.shared, *(kind[place] for kind in call.states), *data)
+    return Group([place], tuple(stack([tree]) for tree in results))

@@ -4,7 +4,7 @@ The functions below are all that is ever asked of a client. They are pure, they 
 their values, so they also run for many clients at once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -30,6 +30,16 @@ class Work:
     def probe(self) -> Probe:
         """Measurements of the task."""
         return Probe(self.task)
+
+    def for_thread(self, number: int) -> "Work":
+        """Return the work for thread 0, 1, ... Each has modules of its own, because passes put parameters into them."""
+        while len(self._copies) <= number:
+            self._copies.append(replace(self, task=self.task.for_thread()) if self._copies else self)
+        return self._copies[number]
+
+    @cached_property
+    def _copies(self) -> "list[Work]":
+        return []
 
     @cached_property
     def shares_head(self) -> bool:

@@ -4,9 +4,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
+
+aten: Any = torch.ops.aten
+FORMULAS: dict[Any, Any] = {**flop_registry, aten.baddbmm_: flop_registry[aten.baddbmm]}
+"""Number of operations by function. PyTorch's table lacks products that are added in place."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -16,14 +21,19 @@ class CountFlops(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Context that counts floating-point operations of matrix products and convolutions, by PyTorch's own formulas.
 
     torch.utils.flop_counter.FlopCounterMode would hook into modules, which fails under torch.func.
+
+    Args:
+        executed: count what is really executed. By default operations are counted as methods are written, and
+            shortcuts that give the same result with fewer operations are not taken.
     """
 
     innermost: ClassVar["CountFlops | None"] = None
     """The counter that is active now."""
 
-    def __init__(self) -> None:
+    def __init__(self, executed: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
+        self.executed = executed
 
     def __enter__(self) -> Self:
         self._around, CountFlops.innermost = CountFlops.innermost, self
@@ -36,9 +46,15 @@ class CountFlops(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if formula := flop_registry.get(func._overloadpacket):
+        if formula := FORMULAS.get(func._overloadpacket):
             self.total += formula(*args, **(kwargs or {}), out_val=result)
         return result
+
+
+def counts_declared_work() -> bool:
+    """Return whether operations are being counted as methods are written, without shortcuts."""
+    counter = CountFlops.innermost
+    return counter is not None and not counter.executed
 
 
 def alike(work: Callable[P, T]) -> Callable[P, T]:

@@ -43,6 +43,14 @@ class Objective(ABC):
         """Return the gradient of Σ share · loss over the outputs as a function of them, (K, A) to (K, A)."""
 
     @abstractmethod
+    def targets(self, y: Tensor, num_outputs: int, dtype: torch.dtype) -> Tensor:
+        """Return the targets as rows (..., K), as `residual` takes them."""
+
+    @abstractmethod
+    def residual(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the gradient of each answer's loss over its outputs (..., K)."""
+
+    @abstractmethod
     def curvature(self, num_outputs: int) -> float:
         """Return the largest possible eigenvalue of the Hessian of one answer's loss over the outputs."""
 
@@ -72,6 +80,12 @@ class Classification(Objective):
         labels = (y == torch.arange(num_outputs, device=y.device)[:, None]) * share
         return lambda outputs: outputs.softmax(0) * share - labels
 
+    def targets(self, y: Tensor, num_outputs: int, dtype: torch.dtype) -> Tensor:
+        return (y[..., None] == torch.arange(num_outputs, device=y.device)).to(dtype)
+
+    def residual(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs.softmax(-1).sub_(targets)
+
     def curvature(self, num_outputs: int) -> float:
         return 0.5 if num_outputs > 1 else 0.0  # of diag(p) - ppᵀ, reached if two classes have probability 1/2 each
 
@@ -96,6 +110,14 @@ class Regression(Objective):
 
     def slope(self, y: Tensor, share: Tensor, num_outputs: int) -> Callable[[Tensor], Tensor]:  # noqa: ARG002
         return lambda outputs: 2 * share * (outputs - y)
+
+    def targets(self, y: Tensor, num_outputs: int, dtype: torch.dtype) -> Tensor:  # noqa: ARG002
+        return y[..., None].to(dtype)
+
+    def residual(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        g = torch.zeros_like(outputs)
+        g[..., :1] = 2 * (outputs[..., :1] - targets)  # only the first output counts
+        return g
 
     def curvature(self, num_outputs: int) -> float:  # noqa: ARG002
         return 2.0

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp
 
+from coterie.core.chain import find_chain
 from coterie.core.data import Data, Graph, Inputs
 from coterie.core.heads import HeadInit, Heads, cut
 from coterie.core.objective import Classification, Objective
@@ -51,11 +52,14 @@ class Task:
     ) -> None:
         model = copied(model)
         own_buffers = dict(model.named_buffers())
-        self.initial: Tree = {
-            name: value.detach().clone()
-            for name, value in [*model.named_parameters(), *own_buffers.items()]
-            if value.requires_grad or name in own_buffers
+        values = {name: value.detach() for name, value in [*model.named_parameters(), *own_buffers.items()]}
+        frozen = {name for name, value in model.named_parameters() if not value.requires_grad}
+        self._filters = {
+            f"{name}.weight"
+            for name, part in model.named_modules()
+            if isinstance(part, nn.Conv2d) and not example.is_cuda
         }
+        self.initial: Tree = self.laid_out({name: values[name].clone() for name in values if name not in frozen})
         self._head_name = head
         self._body, own_head = cut(model, head)
         self._eval_body = copy.deepcopy(self._body).eval()
@@ -87,6 +91,8 @@ class Task:
         self._check_cut(outputs, head)
         self.head_is_linear = self._heads.is_linear
         """Whether the head is one plain linear layer, so that its gradient is known in closed form."""
+        self.chain = find_chain(self._body, own_head, head, set(self.params), self._example.ndim)
+        """The layers, if the model is a chain of dense layers, whose gradient is known in closed form."""
         self.mixes_examples = False
         self.is_random = self._is_random()
         """Whether a training pass draws random numbers, as dropout does."""
@@ -94,6 +100,12 @@ class Task:
         """Whether an example's outputs in training depend on its batch, as with BatchNorm. Then padding does harm."""
         two = self.sample(2)
         check_gradient(self.initial, self.params, self.body, lambda params: self.training_outputs(params, two)[0])
+
+    def for_thread(self) -> "Task":
+        """Return a copy with modules of its own: passes put parameters into them, so threads cannot share them."""
+        own = copy.copy(self)
+        own._body, own._eval_body, own._heads = copy.deepcopy((self._body, self._eval_body, self._heads))
+        return own
 
     # -- initial values
 
@@ -125,6 +137,15 @@ class Task:
     def orthogonal_head(self) -> Tree:
         """Return the initial head with orthonormal rows in all its matrices, or columns if there are more rows."""
         return pick(self._heads.orthogonal(pick(self.initial, self.head)), self.head)
+
+    def laid_out(self, params: Tree) -> Tree:
+        """Return a model whose filters of 2-d convolutions are stored with channels last, which is faster on a CPU."""
+        if torch._C._functorch.peek_interpreter_stack() is not None:  # clients of a vmap have a layout of their own
+            return dict(params)
+        return {
+            name: value.contiguous(memory_format=torch.channels_last) if name in self._filters else value
+            for name, value in params.items()
+        }
 
     # -- the model
 

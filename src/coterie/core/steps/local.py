@@ -10,6 +10,7 @@ from torch.func import grad_and_value
 from coterie.core.data import Data
 from coterie.core.round import Reply
 from coterie.core.steps.batches import turns
+from coterie.core.steps.dense import dense_sgd, takes_dense_path
 from coterie.core.task import Task
 from coterie.core.tree import Tree, descend, displacement, pick
 
@@ -49,7 +50,10 @@ def local_sgd(
         control: tree that is subtracted from every gradient.
     """
     over = task.params if over is None else over
-    after, velocity, loss = dict(params), dict[str, Tensor](), torch.zeros(())
+    if takes_dense_path(task, data, steps):
+        mu, centre = (0.0, None) if pull is None else pull
+        return dense_sgd(task, params, data, steps, rate, batch, over, momentum, mu, centre, control)
+    after, velocity, loss = task.laid_out(params), dict[str, Tensor](), torch.zeros(())
     for turn in turns(steps, data, batch):
         g, value, buffers = local_gradient(task, after, turn.batch, over, pull)
         if control is not None:

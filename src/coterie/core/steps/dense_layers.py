@@ -1,0 +1,298 @@
+"""Dense layers of many clients that are trained in place, with gradients in closed form.
+
+The first layer can be cheaper still. Its gradient Gᵀ X_b is a combination of the client's own N examples, so its
+weights never leave the span of their start W, the centre P of the pull, the control Q, and the examples X:
+
+    weights = a W + p P + q Q + Aᵀ X        outputs of batch b = a (X Wᵀ)_b + p (X Pᵀ)_b + q (X Qᵀ)_b + (X Xᵀ)_b A
+
+A step changes a, p, q and the rows b of A. It needs one product with (B, N) instead of two with (B, D). `_Span` works
+this way, `_Weights` with the weights themselves, and the number of operations decides.
+
+Shapes: C clients, N examples with D features, B examples per step, H outputs of a layer, K outputs of the model.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from coterie.core.chain import Chain, Dense, Pointwise
+from coterie.core.objective import Objective
+from coterie.core.tree import Tree
+
+Rate = float | Tensor
+"""The learning rate of a step: one for all clients, or a tensor (C, 1, 1)."""
+
+
+class Plan(NamedTuple):
+    """What is the same for all clients."""
+
+    chain: Chain
+    objective: Objective
+    over: frozenset[str]
+    """Names of the parameters to train."""
+    steps: int
+    """Number of steps of a client without padding."""
+    epochs: int
+    """Number of epochs after which a client stops; 0 if all clients take `steps` steps."""
+    size: int
+    """Examples per step; 0 means all."""
+    momentum: float
+    mu: float
+    """Strength of the pull."""
+    rates: Sequence[float]
+    """Rate of each step; empty if the rates are tensors."""
+
+
+class Given(NamedTuple):
+    """What a client starts from, or C clients: then each tensor has a leading axis."""
+
+    params: Tree
+    """All parameters of the model."""
+    centre: Tree
+    """Centre of the pull; empty without one."""
+    control: Tree
+    """Tree that is subtracted from every gradient; empty without one."""
+    x: Tensor  # (N, D)
+    y: Tensor  # (N,)
+    mask: Tensor | None  # (N,); None if nobody has padding
+    stream: Tensor  # ()
+    rates: Tensor | None  # (steps,); None if `Plan.rates` has them
+
+
+class Batch(NamedTuple):
+    """The examples of one step."""
+
+    rows: Tensor | None  # (C, B) places among the C x N examples; None means all examples in order
+    counted: Tensor | None  # (C, B) which answers count; None means all
+
+    def share(self, outputs: Tensor) -> Tensor:
+        """Return the weight (C, B) of each example in the mean."""
+        if self.counted is None:
+            return outputs.new_full((1, 1), 1 / outputs.shape[1])
+        return self.counted / self.counted.sum(1, keepdim=True, dtype=outputs.dtype)
+
+    def take(self, table: Tensor) -> Tensor:
+        """Return the rows of a table (C, N, ...) that belong to the step."""
+        if self.rows is None:
+            return table
+        return table.flatten(0, 1).index_select(0, self.rows.flatten()).view(*self.rows.shape, *table.shape[2:])
+
+
+def build_layers(plan: Plan, given: Given) -> "list[Layer]":
+    """Return the layers of the chain, from the first to the last."""
+    first, *others = plan.chain
+    assert isinstance(first, Dense)
+    bottom = (_Span if _span_is_cheaper(plan, given, first) else _Bottom)(plan, given, first)
+    return [bottom, *(_Weights(plan, given, part) if isinstance(part, Dense) else _Function(part) for part in others)]
+
+
+def _span_is_cheaper(plan: Plan, given: Given, first: Dense) -> bool:
+    """Compare the numbers of multiplications of the two ways to train the first layer."""
+    if first.weight not in plan.over:
+        return False
+    N, D = given.x.shape[1:]
+    H = given.params[first.weight].shape[1]
+    rows = plan.steps * (plan.size or N)
+    tables = 1 + (first.weight in given.centre) + (first.weight in given.control)
+    return N * N * D + (tables + 1) * N * D * H + rows * N * H < 2 * rows * D * H
+
+
+class Layer(ABC):
+    """A layer of C clients, in the course of a step."""
+
+    @abstractmethod
+    def forward(self, h: Any) -> Tensor:
+        """Return the outputs (C, B, H) for inputs (C, B, D). The first layer takes a Batch."""
+
+    @abstractmethod
+    def backward(self, g: Tensor, rate: Rate) -> Tensor:
+        """Take a step, given the gradient over the outputs. Returns the gradient over the inputs."""
+
+    def trained(self) -> Tree:
+        """Return the parameters that were trained."""
+        return {}
+
+
+class _Function(Layer):
+    """A function of each value."""
+
+    def __init__(self, part: Pointwise) -> None:
+        self._part = part
+
+    def forward(self, h: Tensor) -> Tensor:
+        self._z = h
+        self._h = self._part.forward(h)
+        return self._h
+
+    def backward(self, g: Tensor, rate: Rate) -> Tensor:  # noqa: ARG002
+        return self._part.backward(g, self._z, self._h)
+
+
+class _Parameter:
+    """A parameter of C clients, which gradient steps change in place."""
+
+    def __init__(self, plan: Plan, given: Given, name: str) -> None:
+        self._momentum, self._mu = plan.momentum, plan.mu
+        self._name, self._is_bias, self.is_trained = name, given.params[name].ndim == 2, name in plan.over
+        start, centre, control = given.params[name], given.centre.get(name), given.control.get(name)
+        self.value = _rows(start).clone(memory_format=torch.contiguous_format) if self.is_trained else _rows(start)
+        self._centre = None if centre is None else _rows(centre)
+        self._control = None if control is None else _rows(control)
+        self._velocity = torch.zeros_like(self.value) if plan.momentum and self.is_trained else None
+
+    def step(self, add: Callable[[Tensor, float, Rate], object], rate: Rate) -> None:
+        """Take a step. `add(target, keep, rate)` changes target to keep * target - rate * gradient."""
+        if not self.is_trained:
+            return
+        if self._velocity is None:
+            if self._mu:
+                self.value.mul_(1 - rate * self._mu)
+            _add(self.value, self._centre, rate * self._mu)
+            _add(self.value, self._control, rate)
+            add(self.value, 1.0, rate)
+            return
+        add(self._velocity, self._momentum, -1.0)
+        if self._mu:
+            _add(self._velocity, self.value, self._mu)
+        _add(self._velocity, self._centre, -self._mu)
+        _add(self._velocity, self._control, -1.0)
+        _add(self.value, self._velocity, -rate)
+
+    def trained(self) -> Tree:
+        """Return the parameter, if it was trained."""
+        return {self._name: self.value[:, 0] if self._is_bias else self.value} if self.is_trained else {}
+
+
+class _Weights(Layer):
+    """A linear layer whose weights are stored."""
+
+    def __init__(self, plan: Plan, given: Given, part: Dense) -> None:
+        self._weight = _Parameter(plan, given, part.weight)
+        self._bias = None if part.bias is None else _Parameter(plan, given, part.bias)
+
+    def forward(self, h: Tensor) -> Tensor:
+        self._h, W = h, self._weight.value.mT
+        return torch.bmm(h, W) if self._bias is None else torch.baddbmm(self._bias.value, h, W)
+
+    def backward(self, g: Tensor, rate: Rate) -> Tensor:
+        down = torch.bmm(g, self._weight.value)
+        self._step(g, rate)
+        return down
+
+    def _step(self, g: Tensor, rate: Rate) -> None:
+        def add_product(target: Tensor, keep: float, rate: Rate) -> None:
+            """Change target to keep * target - rate * gradient."""
+            scaled, alpha = (g * rate, 1.0) if isinstance(rate, Tensor) else (g, rate)
+            target.baddbmm_(scaled.mT, self._h, beta=keep, alpha=-alpha)
+
+        self._weight.step(add_product, rate)
+        _step_bias(self._bias, g, rate)
+
+    def trained(self) -> Tree:
+        return {**self._weight.trained(), **(self._bias.trained() if self._bias else {})}
+
+
+class _Bottom(_Weights):
+    """A first layer whose weights are stored."""
+
+    def __init__(self, plan: Plan, given: Given, part: Dense) -> None:
+        super().__init__(plan, given, part)
+        self._x = given.x
+
+    def forward(self, h: Batch) -> Tensor:  # type: ignore[override]
+        return super().forward(h.take(self._x))
+
+    def backward(self, g: Tensor, rate: Rate) -> Tensor:
+        self._step(g, rate)
+        return g
+
+
+class _Span(Layer):
+    """A first layer whose weights are a W + p P + q Q + Aᵀ X, without ever being computed until the end."""
+
+    def __init__(self, plan: Plan, given: Given, part: Dense) -> None:
+        self._momentum, self._mu, self._name, self._x = plan.momentum, plan.mu, part.weight, given.x
+        known = (given.params[part.weight], given.centre.get(part.weight), given.control.get(part.weight))
+        self._known = [each for each in known if each is not None]
+        self._pulls = [0.0, *[-plan.mu] * (known[1] is not None), *[-1.0] * (known[2] is not None)]
+        self._tables = [_product(given.x, each) for each in self._known]  # X Wᵀ, X Pᵀ, X Qᵀ
+        self._gram = torch.bmm(given.x, given.x.mT)  # X Xᵀ
+        self._scales: list[Rate] = [1.0, *[0.0] * (len(self._known) - 1)]  # a, p, q
+        self._moves: list[Rate] = [0.0] * len(self._known)  # their velocities
+        self._A = torch.zeros_like(self._tables[0])
+        self._velocity = torch.zeros_like(self._A) if plan.momentum else None
+        self._bias = None if part.bias is None else _Parameter(plan, given, part.bias)
+
+    def forward(self, h: Batch) -> Tensor:
+        self._batch = h
+        start, *others = (h.take(table) for table in self._tables)
+        if self._mu:
+            start = start * self._scales[0]
+        for scale, table in zip(self._scales[1:], others, strict=True):
+            start = start + scale * table
+        z = torch.baddbmm(start, h.take(self._gram), self._A)
+        return z if self._bias is None else z.add_(self._bias.value)
+
+    def backward(self, g: Tensor, rate: Rate) -> Tensor:
+        # The gradient of the weights is that of a W + p P + q Q by a, p, q, and that of Aᵀ X by the rows of A.
+        mu, m = self._mu, self._momentum
+        if self._velocity is None:
+            if mu:
+                self._A.mul_(1 - rate * mu)
+            self._add_rows(self._A, g, rate)
+        else:
+            self._velocity.mul_(m)
+            if mu:
+                self._velocity.add_(self._A, alpha=mu)
+            self._add_rows(self._velocity, g, -1.0)
+            _add(self._A, self._velocity, -rate)
+        slopes = [mu * scale + pull for scale, pull in zip(self._scales, self._pulls, strict=True)]
+        self._moves = [m * move + slope for move, slope in zip(self._moves, slopes, strict=True)]
+        self._scales = [scale - rate * move for scale, move in zip(self._scales, self._moves, strict=True)]
+        _step_bias(self._bias, g, rate)
+        return g
+
+    def _add_rows(self, target: Tensor, g: Tensor, rate: Rate) -> None:
+        """Subtract rate times g from the rows of the batch."""
+        if self._batch.rows is None:
+            _add(target, g, -rate)
+            return
+        scaled, alpha = (g * rate, 1.0) if isinstance(rate, Tensor) else (g, rate)
+        target.view(-1, target.shape[-1]).index_add_(0, self._batch.rows.flatten(), scaled.flatten(0, 1), alpha=-alpha)
+
+    def trained(self) -> Tree:
+        start = self._known[0] if not self._mu else self._known[0] * self._scales[0]
+        for scale, each in zip(self._scales[1:], self._known[1:], strict=True):
+            start = start + scale * each
+        weight = {self._name: torch.baddbmm(start, self._A.mT, self._x)}
+        return {**weight, **(self._bias.trained() if self._bias else {})}
+
+
+def _rows(value: Tensor) -> Tensor:
+    """Return a weight (C, H, D) as it is, and a bias (C, H) as one row (C, 1, H)."""
+    return value if value.ndim == 3 else value[:, None]
+
+
+def _add(target: Tensor, other: Tensor | None, rate: Rate) -> None:
+    """Add rate times another tensor in place."""
+    if other is not None:
+        target.addcmul_(other, rate) if isinstance(rate, Tensor) else target.add_(other, alpha=rate)
+
+
+def _step_bias(bias: _Parameter | None, g: Tensor, rate: Rate) -> None:
+    def add_sum(target: Tensor, keep: float, rate: Rate) -> None:
+        """Change target to keep * target - rate * gradient."""
+        _add(target if keep == 1 else target.mul_(keep), g.sum(1, keepdim=True), -rate)
+
+    if bias is not None:
+        bias.step(add_sum, rate)
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x weightᵀ for all clients; as one product if they have the same weight."""
+    if len(x) > 1 and weight.stride(0):
+        return torch.bmm(x, weight.mT)
+    return (x.flatten(0, 1) @ weight[0].T).view(*x.shape[:2], -1)
