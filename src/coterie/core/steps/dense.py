@@ -83,6 +83,7 @@ class _Vmapped(torch.autograd.Function):
 
     @staticmethod
     def forward(plan: Plan, given: Given) -> tuple[Tree, Tensor]:  # noqa: ARG004
+        """Refuse to run without a vmap."""
         raise AssertionError("it is called under vmap only")
 
     @staticmethod
@@ -91,7 +92,9 @@ class _Vmapped(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, plan: Plan, given: Given) -> Any:
+        """Return (trained parameters, losses), and the axes of the clients in them."""
         def stacked(value: Tensor, axis: int | None) -> Tensor:
+            """Return a tensor with the axis of the clients in front."""
             return value.expand(info.batch_size, *value.shape) if axis is None else value.movedim(axis, 0)
 
         trained, losses = _descend(plan, _mapped(given, stacked, in_dims[1]))
@@ -102,6 +105,7 @@ def _mapped(given: Given, function: Callable[..., Tensor], *others: Any) -> Give
     """Apply a function to each tensor, and to what has its place in `others`."""
 
     def of(value: Any, *parts: Any) -> Any:
+        """Apply it to a tensor, to all tensors of a tree, or not at all."""
         if isinstance(value, dict):
             return {name: function(each, *(part[name] for part in parts)) for name, each in value.items()}
         return None if value is None else function(value, *parts)
