@@ -1,11 +1,11 @@
-"""What a user would write: federated learning as plain PyTorch loops over clients, with `torch.optim`.
+"""Federated learning as a user would write it: plain PyTorch loops over clients, with `torch.optim`.
 
-The loops are idiomatic and use all threads of PyTorch. They are given the batches that Coterie draws, so that both end
-in the same model, which a test checks.
+The loops are idiomatic and use all threads of PyTorch. They are given the initial states and the batches that Coterie
+draws, so that both end in the same model, which a test checks.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from coterie.clients.workload import Workload
 from coterie.core.steps import turns
 from coterie.core.tree import Tree
 
-Batches = list[tuple[Tensor, Tensor]]
+Batches = Sequence[tuple[Tensor, Tensor]]
 
 
 class Client(NamedTuple):
@@ -24,6 +24,8 @@ class Client(NamedTuple):
 
     batches: Batches
     size: int
+    head: Tree
+    """Its own head at the start, if it has one."""
 
 
 class Plain(NamedTuple):
@@ -35,53 +37,66 @@ class Plain(NamedTuple):
     @classmethod
     def first_round(cls, load: Workload, steps: int, batch: int) -> "Plain":
         """Return the initial model, and the batches that all clients draw in round 1."""
-        clients = []
-        for i in range(len(load.federation.ids)):
+        work, clients = load.work, []
+        for i, name in enumerate(load.federation.ids):
             data = load.data(i, "train", 1)
             batches = [(turn.batch.x, turn.batch.y) for turn in turns(steps, data, batch)]
-            clients.append(Client(batches, len(data.y)))
-        return cls(load.work.task.module(load.work.task.initial).train(), clients)
+            personal = work.create(name, load.num_outputs(i))
+            clients.append(Client(batches, len(data.y), {} if work.shares_head else personal))
+        return cls(work.task.module(work.task.initial).train(), clients)
 
     def fedavg(self, rate: float) -> Tree:
         """Return the average of the clients' models after local SGD."""
-        average = {name: torch.zeros_like(value) for name, value in self.model.state_dict().items()}
-        total = sum(client.size for client in self.clients)
-        for client in self.clients:
+        average = {name: torch.zeros(value.shape) for name, value in self.model.state_dict().items()}
+        for client, share in self._shares():
             model = copy.deepcopy(self.model)
             train(model, client.batches, model.parameters(), rate)
             for name, value in model.state_dict().items():
-                average[name] += value * (client.size / total)
+                average[name] += value * share
         return average
 
-    def fedrep(self, rate: float, head_steps: int) -> Tree:
-        """Return the average of the bodies. Each client trains its head, then its body."""
-        average: Tree = {}
-        total = sum(client.size for client in self.clients)
-        for client in self.clients:
+    def fedrep(self, rate: float, body_steps: int) -> Tree:
+        """Return the average of the bodies, after each client has trained its own head and then the body."""
+        average = {name: torch.zeros_like(value) for name, value in self._body(self.model).items()}
+        for client, share in self._shares():
             model = copy.deepcopy(self.model)
-            train(model, client.batches[:1] * head_steps, model.head.parameters(), rate)
+            model.load_state_dict(client.head, strict=False)
+            head_steps = len(client.batches) - body_steps
+            model.body.requires_grad_(False)
+            train(model, client.batches[:head_steps], model.head.parameters(), rate)
+            model.requires_grad_(True)
+            model.head.requires_grad_(False)
             train(model, client.batches[head_steps:], model.body.parameters(), rate)
-            for name, value in model.body.state_dict().items():
-                average[name] = average.get(name, 0) + value * (client.size / total)
+            for name, value in self._body(model).items():
+                average[name] += value * share
         return average
 
     def ditto(self, rate: float, lam: float) -> Tree:
-        """Return the average of the clients' models, next to which each client trains a personal one."""
+        """Return the average of the clients' models. Each client also trains a personal model near the shared one."""
+        shared = [value.detach() for value in self.model.parameters()]
         for client in self.clients:
-            personal, shared = copy.deepcopy(self.model), list(self.model.parameters())
+            personal = copy.deepcopy(self.model)
 
-            def near(personal: nn.Module = personal, shared: Sequence[Tensor] = shared) -> Tensor:
-                pairs = zip(personal.parameters(), shared, strict=True)
-                return lam / 2 * sum(((own - other.detach()) ** 2).sum() for own, other in pairs)
+            def pull(personal: nn.Module = personal) -> Tensor:
+                ways = (own - other for own, other in zip(personal.parameters(), shared, strict=True))
+                return lam / 2 * torch.stack([way.square().sum() for way in ways]).sum()
 
-            train(personal, client.batches, personal.parameters(), rate, near)
+            train(personal, client.batches, personal.parameters(), rate, pull)
         return self.fedavg(rate)
+
+    def _shares(self) -> list[tuple[Client, float]]:
+        total = sum(client.size for client in self.clients)
+        return [(client, client.size / total) for client in self.clients]
+
+    @staticmethod
+    def _body(model: nn.Module) -> Tree:
+        return {name: value for name, value in model.state_dict().items() if not name.startswith("head.")}
 
 
 def train(
     model: nn.Module,
     batches: Batches,
-    parameters: Sequence[nn.Parameter],
+    parameters: Iterable[nn.Parameter],
     rate: float,
     penalty: Callable[[], Tensor] | None = None,
 ) -> None:

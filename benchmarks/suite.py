@@ -13,6 +13,9 @@ SUITE = {
     "D": "population",
     "E": "growth",
     "F": "against_peers",
+    "G": "user_loops",
+    "H": "whole_runs",
+    "I": "threads",
 }
 
 

@@ -1,14 +1,17 @@
 """The benchmark suite: its command, its letters, and whether its hand-written baselines compute the same as Coterie."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
+from benchmarks.plain import Plain
 from benchmarks.result import Figure, Result
 from benchmarks.timing import timing_recipe
 
-from benchmarks import paper_size, population, suite, tiny_clients
+from benchmarks import paper_size, population, suite, tiny_clients, user_loops
 from commands import coterie
+from coterie.core.method import Round
 from coterie.errors import UserError
 from coterie.prepare import prepare
 
@@ -28,7 +31,7 @@ def test_a_wrong_letter_ends_before_any_work(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(suite, "measure", lambda *_: pytest.fail("work was done"))
     assert bench(monkeypatch, "A", "x") == 2
-    assert "no benchmark 'x'; available: A, B, C, D, E, F" in capsys.readouterr().err
+    assert "no benchmark 'x'; available: A, B, C, D, E, F, G, H, I" in capsys.readouterr().err
     assert bench(monkeypatch, "A", "--repeats", 0) == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -42,6 +45,7 @@ def test_the_command_prints_and_writes_and_a_missed_target_is_no_error(monkeypat
     assert json.loads((tmp_path / "here" / "A.json").read_text())["figures"][0]["met"] is False
 
 
+SMALLER = {name: replace(case, clients=2, examples=12) for name, case in user_loops.CASES.items()}
 SMALL = {
     "timing": {"TURN": 0.0},
     "paper_size": {"EXAMPLES": 12, "TESTS": 4, "FEATURES": 6, "HIDDEN": 5},
@@ -53,6 +57,9 @@ SMALL = {
         "WARM_UP": 1,
     },
     "growth": {"VARIED": {"tau": (1, 2), "r": (1, 2), "width": (3, 4)}},
+    "user_loops": {"CASES": SMALLER},
+    "threads": {"NAMES": ["MLP, 50 x 200, batch 10, 5 epochs"], "CASES": SMALLER},
+    "whole_runs": {"RUNS": {"digits": ["digits-fedavg", "--set", "run.rounds=2"]}},
     "against_peers": {"time_peers": lambda work, repeats: {"one": 5.0, "other": "not installed"}},
 }
 
@@ -66,7 +73,7 @@ def test_each_benchmark_from_end_to_end(monkeypatch, letter):
     assert result.title.startswith(f"{letter}: ")
     assert all(len(seconds) >= 1 and min(seconds) > 0 for seconds in result.seconds.values())
     assert all(figure.value > 0 for figure in result.figures)
-    assert any(figure.target for figure in result.figures)
+    assert any(figure.target for figure in result.figures) or letter in "HI"
 
 
 def test_tiny_clients_by_hand_is_coteries_fedavg():
@@ -80,6 +87,23 @@ def test_tiny_clients_by_hand_is_coteries_fedavg():
     for name, value in rounds.shared.items():
         torch.testing.assert_close(after[name], value, rtol=1e-5, atol=1e-6)
         assert not torch.allclose(value, before[name], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", user_loops.CASES)
+def test_plain_loops_end_in_coteries_model(name):
+    case = SMALLER[name]
+    data, sections = case.federation(), {"method": case.method, "model": case.model}
+    _, clients, rounds = prepare(timing_recipe("auto", 2, **sections), data)
+    steps = clients.load.work.method.plan(Round(1, 2, data.num_examples, 2, 0)).steps
+    after = case.play(Plain.first_round(clients.load, steps, case.method.get("batch_size", 0)))
+    before = rounds.shared
+    next(rounds.play())
+    assert after.keys() == rounds.shared.keys()
+    moved = 0.0
+    for key, value in rounds.shared.items():
+        torch.testing.assert_close(after[key], value.float(), rtol=1e-5, atol=1e-6)
+        moved = max(moved, float((value - before[key]).abs().max()))
+    assert moved > 1e-4
 
 
 def test_a_population_shares_its_pool():

@@ -93,6 +93,7 @@ class _Vmapped(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, plan: Plan, given: Given) -> Any:
         """Return (trained parameters, losses), and the axes of the clients in them."""
+
         def stacked(value: Tensor, axis: int | None) -> Tensor:
             """Return a tensor with the axis of the clients in front."""
             return value.expand(info.batch_size, *value.shape) if axis is None else value.movedim(axis, 0)
