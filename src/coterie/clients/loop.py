@@ -16,7 +16,7 @@ class Loop(Engine):
 
     def each_client(self, load: Workload, call: Call) -> Iterator[Group]:
         for place, (client, *mine) in enumerate(zip(call.clients, *call.states, strict=True)):
-            data = [load.data(client, call.split, call.round)] if call.split else []
+            data = [load.data(client, split, call.round) for split in call.splits]
             own_stream = torch_seeded(int(data[0].stream)) if data and load.work.task.is_random else nullcontext()
             with reporting(load, call.stage, [client], call.round), own_stream:
                 results = call.function(load.work, call.shared, *mine, *data)
