@@ -25,9 +25,16 @@ def test_the_grid():
 def test_groups_have_one_shape_and_similar_sizes():
     setup = ref.setup(PFLEGO(), ref.federation(sizes=(5, 3, 6, 1, 7, 4)))  # heads of 3, 2, 3, 1, 3, 2
     personal = [ref.store(setup)[i] for i in range(6)]
-    assert sorted(groups(setup.load, [5, 3, 6, 1, 7, 4], [personal])) == [[0, 2], [1], [3], [4], [5]]
-    assert sorted(groups(setup.load, [5, 3, 6, 1, 7, 4], [])) == [[0, 2], [1], [3], [4], [5]]
-    assert sorted(groups(setup.load, [6] * 6, [personal])) == [[0, 2, 4], [1, 5], [3]]
+    sizes = [(size,) for size in (5, 3, 6, 1, 7, 4)]
+    assert sorted(groups(setup.load, sizes, [personal])) == [[0, 2], [1], [3], [4], [5]]
+    assert sorted(groups(setup.load, sizes, [])) == [[0, 2], [1], [3], [4], [5]]
+    assert sorted(groups(setup.load, [(6,)] * 6, [personal])) == [[0, 2, 4], [1, 5], [3]]
+
+
+def test_clients_are_similar_in_all_splits():
+    setup = ref.setup(FedAvg(), ref.federation(sizes=(4,) * 4))
+    assert sorted(groups(setup.load, [(5, 1), (6, 1), (6, 3), (5, 0)], [])) == [[0, 1], [2], [3]]
+    assert groups(setup.load, setup.load.sizes([0, 1, 2], []), []) == [[0, 1, 2]]
 
 
 def test_memory_decides_how_many_are_computed_at_once():
@@ -36,7 +43,7 @@ def test_memory_decides_how_many_are_computed_at_once():
     each = 4 * sum(value.numel() for value in shared.values()) * 8 + 4 * setup.load.work.probe.example_bytes
     for fit in (1, 3, 100):
         engine = Vmap(memory=fit * each / 1e9 + 1e-12)
-        parts = list(engine.each_client(setup.load, Call(work.score, shared, clients, (nothing,), "train")))
+        parts = list(engine.each_client(setup.load, Call(work.score, shared, clients, (nothing,), ("train",))))
         assert [len(group.places) for group in parts] == {1: [1] * 10, 3: [3, 3, 3, 1], 100: [10]}[fit]
 
 

@@ -114,8 +114,7 @@ def test_a_client_computes_on_its_device_alone_and_together_with_others(method, 
         calls = [
             partial(work.local_update, does, rnd=rnd),
             partial(work.adapt, does, steps=2),
-            partial(work.score, does),
-            partial(work.train_loss, does),
+            lambda shared, personal, data: work.evaluate(does, shared, personal, data, data, steps=2),
         ]
         for call in calls:
             on_device(call(shared, personal, here))

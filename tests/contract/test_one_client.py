@@ -73,12 +73,16 @@ def simulate(method: str, folder: Path) -> dict[str, Tree]:
         if WHO in cohort:
             tensors, numbers, personal = seen["local_update"][calls]
             expected |= {f"tensors-{place}": tensors, f"numbers-{place}": numbers, f"personal-{place}": personal}
-            expected |= {f"updated-{place}": played.scores[WHO], f"kept-{place}": kept[WHO]}
+            expected |= {f"updated-{place}": tensors_of(played.scores[WHO]), f"kept-{place}": kept[WHO]}
             calls += 1
     (folder / "rounds.json").write_text(json.dumps(told))
     scored = kept.score(shared, [WHO], 3)
-    expected |= {"score": scored.as_is["test"][WHO], "adapted": scored.adapted["test"][WHO]}
+    expected |= {"score": tensors_of(scored.as_is["test"][WHO]), "adapted": tensors_of(scored.adapted["test"][WHO])}
     return {**expected, "loss": {"loss": torch.tensor(scored.train_loss[WHO], dtype=torch.float64)}}
+
+
+def tensors_of(counts: dict[str, float]) -> Tree:
+    return {name: torch.tensor(count) for name, count in counts.items()}
 
 
 def keep(path: Path, tree: Tree) -> None:

@@ -47,12 +47,12 @@ def test_no_clients_no_figures():
 
 def counted(examples, right, restricted):
     numbers = {"examples": examples, "right": right, "restricted": restricted}
-    return {name: torch.tensor(number) for name, number in numbers.items()}
+    return {name: float(number) for name, number in numbers.items()}
 
 
 def score(setup, i, shared, personal):
     (counts,) = work.score(setup.load.work, shared, personal, setup.data(i, "test", 0))
-    scores = Scores.of({i: counts})
+    scores = Scores.of({i: {name: float(number) for name, number in counts.items()}})
     return scores.accuracy[0], scores.restricted[0]
 
 

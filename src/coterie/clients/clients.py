@@ -19,7 +19,7 @@ from coterie.core.round import Round, Update
 from coterie.core.tree import Tree
 from coterie.measure.cost import Cost
 
-Counts = dict[int, Tree]
+Counts = dict[int, dict[str, float]]
 """For each client the counts of `Objective.scores`."""
 
 

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from traceback import walk_tb
 from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
 from coterie.aggregate.rule import Total
 from coterie.clients import work
+from coterie.clients.clients import Counts
 from coterie.clients.messages import Names, Untouched, majority, misfit, not_finite
 from coterie.clients.workload import Workload
 from coterie.core.method import Round, Tree
-from coterie.core.tree import finite_rows, num_bytes, unstack
+from coterie.core.tree import as_lists, finite_rows, num_bytes, unstack
 from coterie.errors import ClientError, UserError
 
 ClientFunction = Callable[..., tuple[Tree, ...]]
@@ -29,8 +31,8 @@ class Call(NamedTuple):
     clients: Sequence[int]
     states: tuple[Sequence[Tree], ...]
     """Trees of each client, which the function takes after the shared model."""
-    split: str | None = None
-    """Split of the data that the function takes last; without one it takes none."""
+    splits: tuple[str, ...] = ()
+    """Splits of the client's data, which the function takes last."""
     round: int = 0
     """Round of the clients' random streams."""
 
@@ -38,7 +40,7 @@ class Call(NamedTuple):
     def stage(self) -> str:
         """Name of the method's function that is called."""
         function = getattr(self.function, "func", self.function)
-        return "predict" if function in (work.score, work.score_updated, work.train_loss) else str(function.__name__)
+        return "predict" if function in (work.evaluate, work.score, work.score_updated) else str(function.__name__)
 
     def part(self, places: Sequence[int]) -> "Call":
         """Return the call for some of the clients, by their places among the clients."""
@@ -77,6 +79,12 @@ class Group(NamedTuple):
         """Return one of the results, for each client of the group."""
         return unstack(self.results[part], len(self.places))
 
+    def numbers(self) -> list[list[dict[str, float]]]:
+        """Return each of the results as plain numbers for each client. They leave the device together."""
+        columns = iter(as_lists([value for tree in self.results for value in tree.values()]))
+        named = [{name: next(columns) for name in tree} for tree in self.results]
+        return [[dict(zip(tree, row, strict=True)) for row in zip(*tree.values(), strict=True)] for tree in named]
+
     def only(self, chosen: Tensor) -> "Group":
         """Return the group without the clients that are not chosen."""
         if chosen.all():
@@ -104,7 +112,7 @@ class Results:
     refused: dict[int, str] = field(default_factory=dict)
     """Clients whose replies do not fit or are not finite, with the reason."""
     bytes_up: int = 0
-    scores: dict[int, Tree] = field(default_factory=dict)
+    scores: Counts = field(default_factory=dict)
     scoring_seconds: float = 0.0
 
     def merge(self, other: Self) -> None:
@@ -153,7 +161,7 @@ class Engine(ABC):
     def _aggregated(self, load: Workload, cohort: Cohort) -> Results:
         results = Results()
         update = partial(work.local_update, rnd=cohort.rnd)
-        call = Call(update, cohort.shared, cohort.clients, (cohort.personal,), "train", cohort.rnd.index)
+        call = Call(update, cohort.shared, cohort.clients, (cohort.personal,), ("train",), cohort.rnd.index)
         for group in self.each_client(load, call):
             size = len(group.places)
             tensors, numbers, mine = group.results
@@ -177,8 +185,8 @@ class Engine(ABC):
             alike.personal |= dict(zip(answered, personal, strict=True))
             if cohort.scored:
                 start, states = time.perf_counter(), (group.rows(0), personal)
-                scored = Call(work.score_updated, cohort.shared, answered, states, "test")
-                results.scores |= self.answers(load, scored)
+                scored = Call(work.score_updated, cohort.shared, answered, states, ("test",))
+                results.scores |= self.counts(load, scored)
                 results.scoring_seconds += time.perf_counter() - start
         return results
 
@@ -198,20 +206,13 @@ class Engine(ABC):
             found |= dict(zip(take(call.clients, group.places), group.rows(), strict=True))
         return found
 
-    def adapted_scores(
-        self, load: Workload, call: Call, splits: Sequence[str], on_scored: Callable[[int], object] = lambda _: None
-    ) -> dict[str, dict[int, Tree]]:
-        """Return the scores after the adaptation `call`, for each split. Only one group is in memory at a time.
-
-        `on_scored` is called after each group, with its number of clients.
-        """
-        scores: dict[str, dict[int, Tree]] = {split: {} for split in splits}
+    def counts(self, load: Workload, call: Call) -> Counts:
+        """Return the counts of a function that scores, by client."""
+        found: Counts = {}
         for group in self.each_client(load, call):
-            adapted = Call(work.score, call.shared, take(call.clients, group.places), (group.rows(),))
-            for split in splits:
-                scores[split] |= self.answers(load, adapted._replace(split=split))
-            on_scored(len(group.places))
-        return scores
+            (rows,) = group.numbers()
+            found |= zip(take(call.clients, group.places), rows, strict=True)
+        return found
 
 
 def take(values: Sequence[Any], places: Sequence[int]) -> list[Any]:
@@ -232,6 +233,8 @@ def reporting(
     except (ClientError, UserError, MemoryError):
         raise
     except Exception as error:
+        if any(frame.f_code is work.adapt.__code__ for frame, _ in walk_tb(error.__traceback__)):
+            stage = "adapt"  # within an evaluation
         names = [repr(load.federation.ids[client]) for client in clients]
         who, hint = f"client {names[0]}", ""
         if len(names) > 1:

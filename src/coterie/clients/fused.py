@@ -45,7 +45,8 @@ class Fused(Vmap):
         for alike in results.replies.values() if cohort.scored else ():
             start = time.perf_counter()
             states = (list(alike.personal.values()),)
-            results.scores |= self.answers(load, Call(work.score, cohort.shared, list(alike.personal), states, "test"))
+            scored = Call(work.score, cohort.shared, list(alike.personal), states, ("test",))
+            results.scores |= self.counts(load, scored)
             results.scoring_seconds += time.perf_counter() - start
         return results
 
@@ -64,7 +65,7 @@ class Fused(Vmap):
 def _at_once(load: Workload, cohort: Cohort) -> Results:
     method, task = cast(FixedBody, load.work.method), load.work.task
     shared, clients, rnd = cohort.shared, cohort.clients, cohort.rnd
-    alike = groups(load, load.federation.sizes()[list(clients)].tolist(), [cohort.personal])
+    alike = groups(load, load.sizes(clients, ["train"]), [cohort.personal])
     batches = [load.gather(take(clients, group), "train", rnd.index) for group in alike]
     x = [_without_padding(data.x, data.mask) for data in batches]
     features, pull_back, buffers = task.body_vjp({**task.personal_buffers(), **shared}, _joined(x))

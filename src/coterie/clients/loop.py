@@ -63,7 +63,7 @@ class Loop(Engine):
 def _one(load: Workload, work: Work, call: Call, place: int) -> Group:
     """Apply the function to one client."""
     client = call.clients[place]
-    data = [load.data(client, call.split, call.round)] if call.split else []
+    data = [load.data(client, split, call.round) for split in call.splits]
     own_stream = torch_seeded(int(data[0].stream)) if data and work.task.is_random else nullcontext()
     with reporting(load, call.stage, [client], call.round), own_stream:
         results = call.function(work, call.shared, *(kind[place] for kind in call.states), *data)

@@ -11,7 +11,7 @@ import heapq
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -58,7 +58,7 @@ class Ray(Engine):
             vars(self).pop("_crew").dismiss()
 
     def each_client(self, load: Workload, call: Call) -> Iterator[Group]:
-        parts = self._shards(load, call.clients, call.split or "train")
+        parts = self._shards(load, call.clients)
         jobs = [partial(_groups, call._replace(shared={}).part(part)) for part in parts]
         for part, groups in zip(parts, self._crew.do(load, call.shared, jobs), strict=True):
             for places, results in groups:
@@ -74,17 +74,8 @@ class Ray(Engine):
         results.scoring_seconds = max(answer.scoring_seconds for answer in answers)  # they score at the same time
         return results
 
-    def adapted_scores(
-        self, load: Workload, call: Call, splits: Sequence[str], on_scored: Callable[[int], object] = lambda _: None
-    ) -> dict[str, dict[int, Tree]]:
-        parts = self._shards(load, call.clients)
-        jobs = [partial(_adapted_scores, call._replace(shared={}).part(part), splits) for part in parts]
-        answers: list[dict[str, dict[int, Tree]]] = self._crew.do(load, call.shared, jobs)
-        on_scored(len(call.clients))
-        return {split: dict(pair for found in answers for pair in found[split].items()) for split in splits}
-
-    def _shards(self, load: Workload, clients: Sequence[int], split: str = "train") -> list[list[int]]:
-        return shards(load.federation.sizes(split)[list(clients)].tolist(), self._crew.size)
+    def _shards(self, load: Workload, clients: Sequence[int]) -> list[list[int]]:
+        return shards(load.federation.sizes()[list(clients)].tolist(), self._crew.size)
 
     @cached_property
     def _crew(self) -> "Crew":
@@ -118,9 +109,3 @@ def _groups(call: Call, engine: Engine, load: Workload, shared: Tree) -> list[Gr
 
 def _local_updates(cohort: Cohort, engine: Engine, load: Workload, shared: Tree) -> Results:
     return engine.local_updates(load, cohort._replace(shared=shared))
-
-
-def _adapted_scores(
-    call: Call, splits: Sequence[str], engine: Engine, load: Workload, shared: Tree
-) -> dict[str, dict[int, Tree]]:
-    return engine.adapted_scores(load, call._replace(shared=shared), splits)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from coterie.clients import work
 from coterie.clients.clients import Clients, Replies, Scored
-from coterie.clients.engine import Call, Cohort, Engine, reporting
+from coterie.clients.engine import Call, Cohort, Engine, reporting, take
 from coterie.clients.workload import Workload
 from coterie.core.counting import CountFlops
 from coterie.core.data import Index
@@ -77,12 +77,16 @@ class Simulated(Clients):
 
     def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:
         states = ([self.personal(client) for client in who],)
-        adapt = Call(partial(work.adapt, steps=adapt_steps), shared, who, states, "train")
-        adapted = self.engine.adapted_scores(self.load, adapt, self.splits, self.on_scored)
-        as_is = Call(work.score, shared, who, states)
-        plain = {split: self.engine.answers(self.load, as_is._replace(split=split)) for split in self.splits}
-        losses = self.engine.answers(self.load, Call(work.train_loss, shared, who, states, "train"))
-        return Scored(plain, adapted, {client: float(tree["loss"]) for client, tree in losses.items()})
+        call = Call(partial(work.evaluate, steps=adapt_steps), shared, who, states, ("train", *self.splits))
+        scored = Scored({split: {} for split in self.splits}, {split: {} for split in self.splits}, {})
+        for group in self.engine.each_client(self.load, call):
+            clients, (losses, *counts) = take(who, group.places), group.numbers()
+            scored.train_loss.update(zip(clients, (each["loss"] for each in losses), strict=True))
+            for split, as_is, adapted in zip(self.splits, counts[::2], counts[1::2], strict=True):
+                scored.as_is[split].update(zip(clients, as_is, strict=True))
+                scored.adapted[split].update(zip(clients, adapted, strict=True))
+            self.on_scored(len(clients))
+        return scored
 
     def personal(self, client: int) -> Tree:
         """Return a client's personal state. A client prepares when its state is first asked for."""

@@ -16,6 +16,9 @@ from coterie.settings import Gigabytes, settings
 COPIES = 4
 """Copies of a client's model that are alive at once: parameters, gradient, stepped parameters, reply."""
 
+ONE_MASK = Data(0, 0, None, 0, 0)  # type: ignore[arg-type]
+"""Axes of the clients in Data if they share one mask."""
+
 
 @settings
 class Vmap(Engine):
@@ -37,22 +40,20 @@ class Vmap(Engine):
         own_copy = set(load.work.task.buffers)  # a pass changes them differently for each client
         common = {name: 0 if name in own_copy else None for name in call.shared}
         function = partial(call.function, load.work)
-        sizes = (
-            load.federation.sizes(call.split)[list(call.clients)].tolist() if call.split else [0] * len(call.clients)
-        )
+        sizes = load.sizes(call.clients, call.splits)
         for places in groups(load, sizes, call.states):
-            largest = max(sizes[place] for place in places)
+            largest = max(sum(sizes[place]) for place in places)
             for part in chunks(places, self.at_once(load, largest)):
                 mine = [stack(take(kind, part)) for kind in call.states]
-                data: list[Data] = []
-                axes: list[Any] = [0] * len(mine)
-                if call.split:
-                    data, axes = _shared_mask(load.gather(take(call.clients, part), call.split, call.round), axes)
+                clients, lengths = take(call.clients, part), zip(*take(sizes, part), strict=True)
+                data = [load.gather(clients, split, call.round) for split in call.splits]
+                data = [_with_one_mask(*pair) for pair in zip(data, lengths, strict=True)]
+                axes = [*[0] * len(mine), *(ONE_MASK if each.mask.ndim == 1 else 0 for each in data)]
                 given = {
                     name: value.expand(len(part), *value.shape) if name in own_copy else value
                     for name, value in call.shared.items()
                 }
-                with reporting(load, call.stage, take(call.clients, part), call.round, batched=True):
+                with reporting(load, call.stage, clients, call.round, batched=True):
                     results = vmap(function, in_dims=(common, *axes))(given, *mine, *data)
                 yield Group(part, results)
 
@@ -63,21 +64,21 @@ class Vmap(Engine):
         return max(1, int(self.memory * 1e9 / each))
 
 
-def _shared_mask(data: Data, axes: list[Any]) -> tuple[list[Data], list[Any]]:
-    """Give all clients one mask if nobody has padding, so that they know it. Returns (data, axes with that of data)."""
-    if not data.mask.all():
-        return [data], [*axes, 0]
-    own: Any = Data(*[0] * len(Data._fields))  # type: ignore[arg-type]
-    return [data._replace(mask=data.mask[0])], [*axes, own._replace(mask=None)]
+def _with_one_mask(data: Data, sizes: Sequence[int]) -> Data:
+    """Give all clients one mask if they have the same size, so that they know that nothing is padding."""
+    return data._replace(mask=data.mask[0]) if len(set(sizes)) == 1 else data
 
 
-def groups(load: Workload, sizes: Sequence[int], states: Sequence[Sequence[Tree]]) -> list[list[int]]:
-    """Return the places of clients that can be stacked: trees of one shape, and sizes that differ by at most a half."""
+def groups(load: Workload, sizes: Sequence[Sequence[int]], states: Sequence[Sequence[Tree]]) -> list[list[int]]:
+    """Return the places of clients that can be stacked: trees of one shape, and sizes that differ by at most a half.
+
+    `sizes` has the sizes of each client, one for each split.
+    """
     alike: dict[Any, list[int]] = defaultdict(list)
     exactly = load.work.task.mixes_examples
-    for place, size in enumerate(sizes):
+    for place, own in enumerate(sizes):
         shapes = tuple((name, value.shape) for kind in states for name, value in kind[place].items())
-        alike[size if exactly else half_octave(size), shapes].append(place)
+        alike[tuple(own if exactly else map(half_octave, own)), shapes].append(place)
     return list(alike.values())
 
 

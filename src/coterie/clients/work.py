@@ -8,9 +8,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
+from torch import Tensor
 
 from coterie import streams
-from coterie.core.method import Client, Data, Labels, Method, Prepares, Receives, Reply, Round, Task, Tree
+from coterie.core.method import (
+    AdaptsHead,
+    Client,
+    Data,
+    Inputs,
+    Labels,
+    Method,
+    Prepares,
+    Receives,
+    Reply,
+    Round,
+    Task,
+    Tree,
+)
 from coterie.core.tree import like, shift
 from coterie.measure.probe import Probe
 from coterie.storage.segments import CODES
@@ -98,20 +112,55 @@ def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]
     return (work.method.receive(work.task, shared, personal, rnd),)
 
 
-def adapt(work: Work, shared: Tree, personal: Tree, data: Data, steps: int) -> tuple[Tree]:
-    """Return the personal state after adaptation."""
-    adapted = work.method.adapt(work.task, shared, personal, data, steps)
+def evaluate(work: Work, shared: Tree, personal: Tree, train: Data, *tested: Data, steps: int) -> tuple[Tree, ...]:
+    """Evaluate the client's model as it is and after adaptation.
+
+    Returns the training loss as it is, and then for each split of `tested` the counts as it is and after adaptation.
+    If adaptation changes nothing but the head, each split passes through the body once.
+    """
+    fixed = isinstance(work.method, AdaptsHead) and not work.task.local_buffers
+    known = [_features(work, shared, personal, data) if fixed else None for data in (train, *tested)]
+    (loss,) = train_loss(work, shared, personal, train, known[0])
+    (adapted,) = adapt(work, shared, personal, train, steps, known[0] if work.task.modes_agree else None)
+    splits = zip(tested, known[1:], strict=True)
+    counts = (score(work, shared, own, data, seen)[0] for data, seen in splits for own in (personal, adapted))
+    return (loss, *counts)
+
+
+@torch.no_grad()
+def _features(work: Work, shared: Tree, personal: Tree, data: Data) -> Tensor | None:
+    """Return the features of the client's examples, or None if it has no examples."""
+    if not len(data.y):  # not every model takes an empty batch
+        return None
+    return work.task.features(work.method.personal_params(work.task, shared, personal), data.x)
+
+
+def _outputs(work: Work, shared: Tree, personal: Tree, x: Inputs, features: Tensor | None) -> Tensor:
+    """Return the outputs of the client's model, from the features if they are known."""
+    if features is None:
+        return work.method.predict(work.task, shared, personal, x)
+    return work.task.head_outputs(work.method.personal_params(work.task, shared, personal), features)
+
+
+def adapt(
+    work: Work, shared: Tree, personal: Tree, data: Data, steps: int, features: Tensor | None = None
+) -> tuple[Tree]:
+    """Return the personal state after adaptation, on the features if they are known."""
+    method, task = work.method, work.task
+    if features is not None and isinstance(method, AdaptsHead):
+        return ({**personal, **method.adapt_head(task, shared, personal, features, data, steps)},)
+    adapted = method.adapt(task, shared, personal, data, steps)
     if not isinstance(adapted, dict):
         raise TypeError(f"adapt must return the personal state, a dict of tensors, not {type(adapted).__name__}")
     return (adapted,)
 
 
 @torch.no_grad()
-def score(work: Work, shared: Tree, personal: Tree, data: Data) -> tuple[Tree]:
-    """Count the right answers of the client's model."""
-    if not len(data.y):  # not every model takes an empty batch
+def score(work: Work, shared: Tree, personal: Tree, data: Data, features: Tensor | None = None) -> tuple[Tree]:
+    """Count the right answers of the client's model, from the features if they are known."""
+    if not len(data.y):
         return (dict.fromkeys(("examples", "right", "restricted"), data.stream.new_zeros(())),)
-    outputs = work.method.predict(work.task, shared, personal, data.x)
+    outputs = _outputs(work, shared, personal, data.x, features)
     return (work.task.objective.scores(outputs, data.y, data.mask, data.classes),)
 
 
@@ -122,7 +171,7 @@ def score_updated(work: Work, shared: Tree, tensors: Tree, personal: Tree, data:
 
 
 @torch.no_grad()
-def train_loss(work: Work, shared: Tree, personal: Tree, data: Data) -> tuple[Tree]:
-    """Return the loss of the client's model as it is used."""
-    outputs = work.method.predict(work.task, shared, personal, data.x)
+def train_loss(work: Work, shared: Tree, personal: Tree, data: Data, features: Tensor | None = None) -> tuple[Tree]:
+    """Return the loss of the client's model as it is used, from the features if they are known."""
+    outputs = _outputs(work, shared, personal, data.x, features)
     return ({"loss": work.task.mean_loss(outputs, data)},)

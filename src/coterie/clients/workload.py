@@ -22,6 +22,11 @@ class Workload:
         """Return the width of a client's head."""
         return self.work.num_outputs(self.federation.num_outputs(client, self.work.labels))
 
+    def sizes(self, clients: Sequence[int], splits: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return for each client the number of its examples in each of the splits."""
+        columns = [self.federation.sizes(split)[list(clients)].tolist() for split in splits]
+        return list(zip(*columns, strict=True)) if columns else [()] * len(clients)
+
     def data(self, client: int, split: str, index: int) -> Data:
         """Return a client's examples, with its random stream in that round."""
         stream = self.work.stream(self.federation.ids[client], index)

@@ -20,10 +20,11 @@ from coterie.core.round import Client, Reply, Round, Update
 from coterie.core.steps.head import around_features
 from coterie.core.steps.server import shares
 from coterie.core.task import Task
-from coterie.core.tree import Tree, shift
+from coterie.core.tree import Tree, pick, shift
 from coterie.settings import settings
 
 __all__ = [
+    "AdaptsHead",
     "Calibrates",
     "Client",
     "Data",
@@ -158,6 +159,23 @@ class FixedBody(Method):
         return around_features(
             task, shared, personal, data, lambda features: self.on_features(task, personal, features, data, rnd)
         )
+
+
+class AdaptsHead(Method):
+    """A method whose adaptation trains the head on fixed features, so that an evaluation computes them only once.
+
+    It defines `adapt_head` instead of `adapt`, and its clients predict by the overlay of personal on shared.
+    """
+
+    @abstractmethod
+    def adapt_head(self, task: Task, shared: Tree, personal: Tree, features: Tensor, data: Data, steps: int) -> Tree:
+        """Return the head after `steps` local steps (or Epochs) on the features of the client's examples."""
+
+    def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
+        """Pass through the body once and call `adapt_head`. Local buffers are kept as the pass leaves them."""
+        features, _, buffers = task.body_vjp({**shared, **personal}, data.x)
+        head = self.adapt_head(task, shared, personal, features, data, steps)
+        return {**pick({**personal, **buffers}, personal), **head}
 
 
 class Prepares(Method):

@@ -98,6 +98,8 @@ class Task:
         """Whether a training pass draws random numbers, as dropout does."""
         self.mixes_examples = self._mixes_examples()
         """Whether an example's outputs in training depend on its batch, as with BatchNorm. Then padding does harm."""
+        self.modes_agree = self._modes_agree()
+        """Whether the body gives the same features in training as in use: it has no dropout and no buffers."""
         two = self.sample(2)
         check_gradient(self.initial, self.params, self.body, lambda params: self.training_outputs(params, two)[0])
 
@@ -151,7 +153,15 @@ class Task:
 
     def outputs(self, params: Tree, x: Inputs) -> Tensor:
         """Return the outputs (N, K) of the model as it is used, with BatchNorm and dropout in evaluation mode."""
+        return self.head_outputs(params, self.features(params, x))
+
+    def features(self, params: Tree, x: Inputs) -> Tensor:
+        """Return the features (N, M) of the body as it is used."""
         features: Tensor = functional_call(self._eval_body, self._of_body(params), (x,))
+        return features
+
+    def head_outputs(self, params: Tree, features: Tensor) -> Tensor:
+        """Return the outputs (N, K) of the head as it is used, for given features."""
         return self._head_outputs(params, features, training=False)
 
     def training_outputs(self, params: Tree, x: Inputs) -> tuple[Tensor, Tree]:
@@ -227,9 +237,19 @@ class Task:
         return not torch.equal(one, other)
 
     def _mixes_examples(self) -> bool:
-        unlike = (self._example == 0).to(self._example.dtype)
-        one, other = (self.first_output(self.sample(1, second)) for second in (self._example, unlike))
+        one, other = (self.first_output(self.sample(1, second)) for second in (self._example, self._unlike()))
         return not torch.equal(one, other)
+
+    def _modes_agree(self) -> bool:
+        if self.is_random or self.mixes_examples or self.buffers:
+            return False
+        x = self.sample(1, self._unlike())
+        with torch.no_grad():
+            return torch.equal(self.body_vjp(self.initial, x)[0], self.features(self.initial, x))
+
+    def _unlike(self) -> Tensor:
+        """Return an input that differs from the example."""
+        return (self._example == 0).to(self._example.dtype)
 
     def _features(self, params: Tree, x: Inputs) -> tuple[Tensor, Tree]:
         buffers = {name: params[name].clone() for name in self.buffers}  # a module updates its buffers in place

@@ -74,6 +74,15 @@ def unstack(tree: Tree, size: int) -> list[Tree]:
     return rows
 
 
+def as_lists(columns: Sequence[Tensor]) -> list[list[float]]:
+    """Return tensors of one length as lists. All tensors of one type leave their device together."""
+    found: dict[int, list[float]] = {}
+    for dtype in {value.dtype for value in columns}:
+        places = [place for place, value in enumerate(columns) if value.dtype == dtype]
+        found |= zip(places, torch.stack([columns[place] for place in places]).tolist(), strict=True)
+    return [found[place] for place in range(len(columns))]
+
+
 def finite_rows(tree: Mapping[str, Tensor], size: int) -> Tensor:
     """Return which of the stacked trees hold finite numbers only.
 

@@ -1,7 +1,7 @@
 """Evaluation: existing users as they are and adapted, new users before and after adaptation. It changes nothing."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,11 +28,11 @@ class Scores(NamedTuple):
     """Score if only the client's own classes can be chosen."""
 
     @classmethod
-    def of(cls, counts: Mapping[int, Tree]) -> "Scores":
+    def of(cls, counts: Counts) -> "Scores":
         """Compute scores from the counts of each client."""
         clients = sorted(counts)
         names = ("examples", "right", "restricted")
-        columns = np.array([[float(counts[i][name]) for name in names] for i in clients]).reshape(-1, 3)
+        columns = np.array([[counts[i][name] for name in names] for i in clients], dtype=np.float64).reshape(-1, 3)
         examples = np.where(columns[:, 0] > 0, columns[:, 0], np.nan)
         return cls(clients, columns[:, 1] / examples, columns[:, 2] / examples)
 

@@ -17,20 +17,22 @@ Algorithm 1.
     Before use:
     5.  the client fine-tunes a head of its own, from W on, on the body as it is
 
-Step 5 is `adapt`: it shows in the scores after adaptation, and the number of its steps is eval.adapt_steps.
+Step 5 is `adapt_head`: it shows in the scores after adaptation, and the number of its steps is eval.adapt_steps.
 A parametrized head (weight_norm) gets parameters for which the weight that it uses has orthonormal rows, if there are
 such parameters. The bias of W stays as PyTorch draws it. It is never trained either.
 """
 
+from torch import Tensor
+
 from coterie.core.fields import Count, Rate, Share
-from coterie.core.method import Data, Method, Passes, Reply, Round, Task, Tree, settings
+from coterie.core.method import AdaptsHead, Data, Passes, Reply, Round, Task, Tree, settings
 from coterie.core.steps import head_descent, local_sgd
 from coterie.core.tree import displacement, pick
 from coterie.errors import UserError
 
 
 @settings
-class FedBABU(Method):
+class FedBABU(AdaptsHead):
     """One orthogonal head that is never trained: local steps on the body, then the average of the bodies."""
 
     tau: Count = 50
@@ -61,8 +63,6 @@ class FedBABU(Method):
     def passes(self, size: int, rnd: Round) -> Passes:
         return Passes(size, rnd.steps, rnd.steps, head_steps=0, frozen_head=rnd.steps)
 
-    def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        params = {**shared, **personal}
-        features, _, buffers = task.body_vjp(params, data.x)
-        W = head_descent(task, pick(params, task.head), features, data, steps, self.beta, self.momentum)
-        return {**pick({**personal, **buffers}, personal), **W}
+    def adapt_head(self, task: Task, shared: Tree, personal: Tree, features: Tensor, data: Data, steps: int) -> Tree:
+        W = pick({**shared, **personal}, task.head)
+        return head_descent(task, W, features, data, steps, self.beta, self.momentum)

@@ -25,13 +25,13 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from coterie.core.fields import Count, Rate, ServerRate
-from coterie.core.method import Client, Data, FixedBody, Passes, Round, Task, Tree, Update, settings
+from coterie.core.method import AdaptsHead, Client, Data, FixedBody, Passes, Round, Task, Tree, Update, settings
 from coterie.core.steps import adam_memory, head_descent, server_step
 from coterie.core.tree import pick, under, within
 
 
 @settings
-class FedRecon(FixedBody):
+class FedRecon(FixedBody, AdaptsHead):
     """Shared body, heads rebuilt at each visit: head steps on fixed features, then the body's gradient."""
 
     labels = "local"
@@ -74,7 +74,5 @@ class FedRecon(FixedBody):
     def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
         return server_step(task, shared, memory, update, self.rho)
 
-    def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        features, _, buffers = task.body_vjp({**shared, **personal}, data.x)
-        W = self._reconstructed(task, personal, features, data, steps)
-        return pick({**personal, **buffers, **W}, personal)
+    def adapt_head(self, task: Task, shared: Tree, personal: Tree, features: Tensor, data: Data, steps: int) -> Tree:
+        return self._reconstructed(task, personal, features, data, steps)

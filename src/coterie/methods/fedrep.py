@@ -18,15 +18,17 @@ Deviation: θ does not move in step 3, so its features are computed once: 1 + b 
 (With dropout in the body, step 3 sees one mask. For BatchNorm statistics it counts as one pass.)
 """
 
+from torch import Tensor
+
 from coterie.core.fields import Count, LocalRate, Share
-from coterie.core.method import Client, Data, Method, Passes, Reply, Round, Task, Tree, settings
+from coterie.core.method import AdaptsHead, Client, Data, Passes, Reply, Round, Task, Tree, settings
 from coterie.core.steps import head_descent, local_sgd
 from coterie.core.tree import displacement, pick
 from coterie.errors import UserError
 
 
 @settings
-class FedRep(Method):
+class FedRep(AdaptsHead):
     """Shared body, personal heads: local steps on the head, then on the body, then the average of the bodies."""
 
     labels = "local"
@@ -54,21 +56,16 @@ class FedRep(Method):
         return super().plan(rnd)
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
-        trained = self._head_trained(task, shared, personal, data, rnd.steps - self.body_steps)
-        start, momentum = {**shared, **trained}, self.momentum
+        features, _, buffers = task.body_vjp({**shared, **personal}, data.x)
+        W = self.adapt_head(task, shared, personal, features, data, rnd.steps - self.body_steps)
+        start, momentum = {**shared, **personal, **buffers, **W}, self.momentum
         after, loss = local_sgd(task, start, data, self.body_steps, self.beta, over=task.body, momentum=momentum)
         return Reply(displacement(after, shared), {"loss": loss}, pick(after, personal))
-
-    def _head_trained(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        """Do step 3. Returns the personal state, and all buffers as the pass through the body leaves them."""
-        features, _, buffers = task.body_vjp({**shared, **personal}, data.x)
-        W = head_descent(task, pick(personal, task.head), features, data, steps, self.beta, self.momentum)
-        return {**personal, **buffers, **W}
 
     def passes(self, size: int, rnd: Round) -> Passes:
         b = self.body_steps
         return Passes(size, body_forwards=1 + b, body_backwards=b, head_steps=rnd.steps - b, frozen_head=b)
 
-    def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        """Do step 3 alone, as in the paper's experiments with new clients."""
-        return pick(self._head_trained(task, shared, personal, data, steps), personal)
+    def adapt_head(self, task: Task, shared: Tree, personal: Tree, features: Tensor, data: Data, steps: int) -> Tree:
+        """Do step 3. New clients of the paper's experiments do nothing else."""
+        return head_descent(task, pick(personal, task.head), features, data, steps, self.beta, self.momentum)

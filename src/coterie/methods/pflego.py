@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from coterie.core.fields import Count, Rate
-from coterie.core.method import Client, Data, FixedBody, Passes, Round, Task, Tree, Update, settings
+from coterie.core.method import AdaptsHead, Client, Data, FixedBody, Passes, Round, Task, Tree, Update, settings
 from coterie.core.steps import (
     SMOOTHNESS_PRODUCTS,
     adam_memory,
@@ -44,7 +44,7 @@ from coterie.settings import LARGEST_RATE
 
 
 @settings
-class PFLEGO(FixedBody):
+class PFLEGO(FixedBody, AdaptsHead):
     """Shared body, personal heads: head steps on fixed features, then one exact SGD step on everything."""
 
     labels = "local"
@@ -112,10 +112,8 @@ class PFLEGO(FixedBody):
     def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
         return server_step(task, shared, memory, update, self._rho(rnd))
 
-    def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        features, _, buffers = task.body_vjp({**shared, **personal}, data.x)
-        W, _ = self._head_steps(task, pick(personal, task.head), features, data, steps)
-        return pick({**personal, **buffers, **W}, personal)
+    def adapt_head(self, task: Task, shared: Tree, personal: Tree, features: Tensor, data: Data, steps: int) -> Tree:
+        return self._head_steps(task, pick(personal, task.head), features, data, steps)[0]
 
     def passes(self, size: int, rnd: Round) -> Passes:
         products = (gauged(rnd) + (self.beta == "auto" and rnd.steps > 1)) * SMOOTHNESS_PRODUCTS
