@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from queue import SimpleQueue
 
 import torch
 
@@ -36,18 +35,12 @@ class Loop(Engine):
             for place in range(len(call.clients)):
                 yield _one(load, load.work, call, place)
             return
-        works: SimpleQueue[Work] = SimpleQueue()  # each thread takes one and puts it back
-        for number in range(threads):
-            works.put(load.work.for_thread(number))
 
         def job(place: int) -> Group:
-            work = works.get()
-            try:
+            with load.work.on_thread() as work:
                 return _one(load, work, call, place)
-            finally:
-                works.put(work)
 
-        pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+        pool = ThreadPoolExecutor(threads, initializer=_one_thread_per_operation)
         started: deque[Future[Group]] = deque()
         try:
             for place in range(len(call.clients)):
@@ -58,6 +51,12 @@ class Loop(Engine):
                 yield started.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _one_thread_per_operation() -> None:
+    """Set the number of threads per operation for this thread."""
+    torch.get_num_threads()  # a new thread takes over the number of others at its first use, which must not come later
+    torch.set_num_threads(1)
 
 
 def _one(load: Workload, work: Work, call: Call, place: int) -> Group:

@@ -4,6 +4,8 @@ The functions below are all that is ever asked of a client. They are pure, they 
 their values, so they also run for many clients at once.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -45,14 +47,20 @@ class Work:
         """Measurements of the task."""
         return Probe(self.task)
 
-    def for_thread(self, number: int) -> "Work":
-        """Return the work for thread 0, 1, ... Each has modules of its own, because passes put parameters into them."""
-        while len(self._copies) <= number:
-            self._copies.append(replace(self, task=self.task.for_thread()) if self._copies else self)
-        return self._copies[number]
+    @contextmanager
+    def on_thread(self) -> "Iterator[Work]":
+        """Lend a thread the work with modules of its own. Passes put parameters into modules."""
+        try:
+            work = self._idle.pop()
+        except IndexError:
+            work = replace(self, task=self.task.with_own_modules())
+        try:
+            yield work
+        finally:
+            self._idle.append(work)
 
     @cached_property
-    def _copies(self) -> "list[Work]":
+    def _idle(self) -> "list[Work]":
         return []
 
     @cached_property

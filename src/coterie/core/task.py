@@ -103,7 +103,7 @@ class Task:
         two = self.sample(2)
         check_gradient(self.initial, self.params, self.body, lambda params: self.training_outputs(params, two)[0])
 
-    def for_thread(self) -> "Task":
+    def with_own_modules(self) -> "Task":
         """Return a copy with modules of its own: passes put parameters into them, so threads cannot share them."""
         own = copy.copy(self)
         own._body, own._eval_body, own._heads = copy.deepcopy((self._body, self._eval_body, self._heads))
