@@ -99,6 +99,7 @@ def test_every_default_is_spelled_out() -> None:
         "kind": "auto",
         "dtype": "float32",
         "device": "auto",
+        "deterministic": True,
         "threads": 0,
         "memory": 2.0,
         "address": "",

@@ -46,6 +46,7 @@ def prepare(recipe: Recipe, federation: Federation) -> Prepared:
     device = _device(recipe.engine.device)
     if device.type == "mps" and recipe.engine.dtype == "float64":
         raise UserError('engine.device = "mps" has no float64; set engine.dtype = "float32" or engine.device = "cpu"')
+    set_up(recipe.engine.threads, device, recipe.engine.deterministic)
     federation = federation.to(getattr(torch, recipe.engine.dtype), device)
     announcement = announced(recipe, federation)
     work = announcement.work(device)
@@ -116,7 +117,6 @@ def _calibrated(announcement: Announcement, load: Workload) -> tuple[Announcemen
 
 
 def _engine(settings: EngineSettings, load: Workload) -> tuple[Engine, str]:
-    set_up(settings.threads)
     if settings.kind == "auto":
         return choose(load, settings.memory)
     cls = registry.load("engine", settings.kind)

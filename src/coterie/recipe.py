@@ -85,6 +85,8 @@ class EngineSettings:
     """Number type of models and data."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Device to compute on; "auto" uses CUDA if there is a GPU."""
+    deterministic: bool = True
+    """On CUDA: the same bits in every run, without TF32; false is faster, but rounds differently each time."""
     threads: Size = 0
     """Threads per operation on the CPU; 0 leaves it to PyTorch. On a busy machine 1 is often fastest."""
     memory: Gigabytes = 2.0

@@ -17,6 +17,7 @@ from coterie.clients.announcement import Announcement
 from coterie.clients.simulated import Simulated
 from coterie.clients.work import Work
 from coterie.core.method import Data, Method, Prepares, Tree
+from coterie.core.tree import moved
 from coterie.data.federation import Federation
 from coterie.errors import UserError
 from coterie.measure.evaluate import Evaluation, OnSplit, Scores, among, measured
@@ -149,7 +150,8 @@ class Run:
         work = self._work
         data, classes = self._new_client(x, y)
         number = self._adapt_steps if steps is None else length(steps)
-        personal = work.prepare("new", work.create("new", work.num_outputs(len(classes))), data)
+        (created,) = moved([work.create("new", work.num_outputs(len(classes)))], data.y.device)
+        personal = work.prepare("new", created, data)
         with streams.torch_seeded(int(data.stream)):
             return self._module(work.method.adapt(work.task, self.shared, personal, data, number), classes)
 

@@ -77,7 +77,7 @@ def test_messages_notice_a_reply_that_is_not_checked(monkeypatch: pytest.MonkeyP
     messages.prepare()
     seed = next(seed for seed in range(0, 3000, 3) if messages.plan(seed).kind == "nan")
     assert "DivergedError" not in attempted(messages.CAMPAIGN, seed).what
-    monkeypatch.setattr(engine, "finite_rows", lambda tree, size: torch.ones(size, dtype=torch.bool))
+    monkeypatch.setattr(engine, "finite_rows", lambda size, *trees: torch.ones(size, dtype=torch.bool))
     assert "the whole run ends: DivergedError" in attempted(messages.CAMPAIGN, seed).what
 
 

@@ -79,6 +79,15 @@ def test_auto(setup, name, reason):
     assert reason in said
 
 
+def test_auto_says_where_its_threshold_was_measured():
+    setup = ref.setup(FedAvg())
+    elsewhere = replace(setup.federation, x=setup.federation.x.to("meta"))
+    assert "measured" not in choose(setup.load, memory=2.0)[1]
+    assert choose(setup.having(federation=elsewhere).load, memory=2.0)[1].endswith(
+        "; this threshold was measured on a CPU, so compare engines on meta"
+    )
+
+
 @pytest.mark.parametrize(
     ("engine", "method", "model", "why_not"),
     [

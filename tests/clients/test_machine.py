@@ -6,6 +6,7 @@ import torch
 from coterie.clients.machine import set_up
 from coterie.clients.ray import Ray
 from coterie.errors import UserError
+from coterie.recipe import EngineSettings
 
 
 def test_more_threads_than_the_machine_can_use_are_refused() -> None:
@@ -14,6 +15,27 @@ def test_more_threads_than_the_machine_can_use_are_refused() -> None:
         with pytest.raises(UserError, match=rf"engine\.threads = {threads} is more than {most}, which is 4 times the"):
             set_up(threads)
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_cuda_is_deterministic_and_without_tf32_unless_the_recipe_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, deterministic: bool
+) -> None:
+    matmul, cudnn, asked = torch.backends.cuda.matmul, torch.backends.cudnn, list[bool]()
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda mode, warn_only: asked.append(mode))
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
+    try:
+        set_up(0, torch.device("cpu"), deterministic)
+        assert (asked, (matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic)) == ([], before)
+        set_up(0, torch.device("cuda"), deterministic)
+        assert asked == [deterministic]
+        assert matmul.allow_tf32 == cudnn.allow_tf32 == (not deterministic)
+        assert cudnn.deterministic == deterministic
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = before
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+    assert EngineSettings().deterministic
 
 
 def test_more_workers_than_the_machine_can_use_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

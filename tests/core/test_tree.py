@@ -190,8 +190,9 @@ def test_one_bad_number_spoils_its_own_row_only(bad: float) -> None:
     values = torch.zeros(3, 2, 2)
     values[1, 1, 0] = bad
     tree = {"a": values, "b": torch.zeros(3), "n": torch.arange(3)}
-    assert finite_rows(tree, 3).tolist() == [True, False, True]
-    assert finite_rows({}, 2).tolist() == [True, True]
+    assert finite_rows(3, tree).tolist() == [True, False, True]
+    assert finite_rows(3, {}, tree, tree).tolist() == [True, False, True]
+    assert finite_rows(2, {}).tolist() == finite_rows(2).tolist() == [True, True]
 
 
 def test_like_copies_values_into_the_pattern_s_layout() -> None:

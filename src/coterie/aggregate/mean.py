@@ -30,11 +30,14 @@ class WeightedSum(Sum):
         self._weight = 0.0
 
     def add(self, weights: Tensor, tensors: Tree, numbers: Tree) -> None:
-        self.add_sum(
-            float(weights.sum()),
-            {name: _dot(weights, value) for name, value in tensors.items()},
-            {name: _dot(weights, value) for name, value in numbers.items()},
+        trees = [{name: _floating(value) for name, value in tree.items()} for tree in (tensors, numbers)]
+        kinds = {(value.dtype, value.device): value for tree in trees for value in tree.values()}
+        own = {kind: weights.to(value) for kind, value in kinds.items()}  # they go to a device once for each type
+        tensors, numbers = (
+            {name: torch.tensordot(own[value.dtype, value.device], value, dims=1) for name, value in tree.items()}
+            for tree in trees
         )
+        self.add_sum(float(weights.sum()), tensors, numbers)
 
     def add_sum(self, weight: float, tensors: Tree, numbers: Tree) -> None:
         self._weight += weight
@@ -45,7 +48,7 @@ class WeightedSum(Sum):
         self.add_sum(other._weight, other._tensors, other._numbers)
 
     def is_finite(self) -> bool:
-        return is_finite(self._tensors) and is_finite(self._numbers)
+        return is_finite(self._tensors, self._numbers)
 
     def result(self) -> Update:
         return Update(self._tensors, self._numbers, torch.tensor(self._weight, dtype=torch.float64))
@@ -55,7 +58,5 @@ def _plus(total: Tree, more: Tree) -> Tree:
     return {**total, **{name: total[name] + value if total else value for name, value in more.items()}}
 
 
-def _dot(weights: Tensor, value: Tensor) -> Tensor:
-    value = value if value.is_floating_point() else value.to(torch.get_default_dtype())
-    total: Tensor = torch.tensordot(weights.to(value), value, dims=1)
-    return total
+def _floating(value: Tensor) -> Tensor:
+    return value if value.is_floating_point() else value.to(torch.get_default_dtype())

@@ -22,10 +22,11 @@ def choose(load: Workload, memory: float) -> tuple[Engine, str]:
         return Loop(), reason
     if load.work.probe.has_convolutions and load.federation.x.device.type == "cpu":
         return Loop(), "convolutions of many clients at once are slow on a CPU"
-    operations = _local_step(load)
+    operations, device = _local_step(load), load.federation.x.device.type
+    measured = "" if device == "cpu" else f"; this threshold was measured on a CPU, so compare engines on {device}"
     if operations > ALONE:
-        return Loop(), f"a local step of {operations / 1e6:,.0f} MFLOP keeps the machine busy with one client"
-    return vmap, f"a local step of {operations / 1e6:,.2f} MFLOP is too small for one client at a time"
+        return Loop(), f"a local step of {operations / 1e6:,.0f} MFLOP keeps the machine busy with one client{measured}"
+    return vmap, f"a local step of {operations / 1e6:,.2f} MFLOP is too small for one client at a time{measured}"
 
 
 def _local_step(load: Workload) -> float:

@@ -171,7 +171,7 @@ class Engine(ABC):
                 continue
             total = load.aggregate.start()
             total.add(cohort.weights[list(group.places)], tensors, numbers)
-            if not total.is_finite() or not finite_rows(mine, size).all():
+            if not total.is_finite() or not finite_rows(size, mine).all():
                 group = self._only_finite(group, cohort, results)
                 if not group.places:
                     continue
@@ -193,7 +193,7 @@ class Engine(ABC):
     def _only_finite(self, group: Group, cohort: Cohort, results: Results) -> Group:
         """Refuse replies that are not finite. Returns the group without them."""
         size, (tensors, numbers, mine) = len(group.places), group.results
-        finite = finite_rows(tensors, size) & finite_rows(numbers, size) & finite_rows(mine, size)
+        finite = finite_rows(size, tensors, numbers, mine)
         parts = {"tensor": tensors, "number": numbers, "state": mine}
         for row in (~finite).nonzero()[:, 0].tolist():
             results.refused[cohort.clients[group.places[row]]] = not_finite(parts, row)

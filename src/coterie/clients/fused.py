@@ -6,10 +6,12 @@ client's own gradient is formed.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -20,7 +22,7 @@ from coterie.clients.engine import Alike, Call, Cohort, Results, reporting, take
 from coterie.clients.messages import Names, majority, misfit, not_finite
 from coterie.clients.vmap import Vmap, groups
 from coterie.clients.workload import Workload
-from coterie.core.method import FixedBody, Tree
+from coterie.core.method import Data, FixedBody, Tree
 from coterie.core.tree import displacement, finite_rows, num_bytes, stack, unstack
 from coterie.settings import settings
 
@@ -65,9 +67,11 @@ class Fused(Vmap):
 def _at_once(load: Workload, cohort: Cohort) -> Results:
     method, task = cast(FixedBody, load.work.method), load.work.task
     shared, clients, rnd = cohort.shared, cohort.clients, cohort.rnd
-    alike = groups(load, load.sizes(clients, ["train"]), [cohort.personal])
+    sizes = load.sizes(clients, ["train"])
+    alike = groups(load, sizes, [cohort.personal])
     batches = [load.gather(take(clients, group), "train", rnd.index) for group in alike]
-    x = [_without_padding(data.x, data.mask) for data in batches]
+    places = _places([take(sizes, group) for group in alike], load.federation.y.device)
+    x = [_without_padding(data.x, where) for data, where in zip(batches, places, strict=True)]
     features, pull_back, buffers = task.body_vjp({**task.personal_buffers(), **shared}, _joined(x))
 
     on_features = vmap(partial(method.on_features, task, rnd=rnd))
@@ -76,21 +80,22 @@ def _at_once(load: Workload, cohort: Cohort) -> Results:
     personal: dict[int, Tree] = {}
     refused: dict[int, str] = {}
     by_names: dict[Names, list[int]] = {}
-    for group, data, own in zip(alike, batches, torch.split(features, [len(part) for part in x]), strict=True):
-        members, before, given = take(clients, group), stack(take(cohort.personal, group)), _padded(own, data.mask)
+    parts = torch.split(features, [len(part) for part in x])
+    weights = torch.split(cohort.weights[[*chain(*alike)]].to(features), [len(group) for group in alike])
+    for group, data, where, w, own in zip(alike, batches, places, weights, parts, strict=True):
+        members, before, given = take(clients, group), stack(take(cohort.personal, group)), _padded(own, where, data)
         with reporting(load, "on_features", members, rnd.index, batched=True):
             g, sent, after = on_features(before, given, data)
         if why := misfit({"features": g}, sent, {"features": given[0]}):
             refused |= dict.fromkeys(members, why)
             continue
         by_names.setdefault((frozenset(), frozenset(sent)), []).extend(members)
-        w = cohort.weights[group].to(g)
-        g_features.append(_without_padding(g.mul_(w.reshape(-1, *[1] * (g.ndim - 1))), data.mask))
+        g_features.append(_without_padding(g.mul_(w.reshape(-1, *[1] * (g.ndim - 1))), where))
         numbers = {name: numbers.get(name, 0) + torch.tensordot(w, value, dims=1) for name, value in sent.items()}
 
-        finite = finite_rows({"": g}, len(group)) & finite_rows(sent, len(group)) & finite_rows(after, len(group))
-        parts = {"gradient over": {"features": g}, "number": sent, "state": after}
-        refused |= {members[row]: not_finite(parts, row) for row in (~finite).nonzero()[:, 0].tolist()}
+        finite = finite_rows(len(group), {"": g}, sent, after)
+        kinds = {"gradient over": {"features": g}, "number": sent, "state": after}
+        refused |= {members[row]: not_finite(kinds, row) for row in (~finite).nonzero()[:, 0].tolist()}
         personal |= dict(zip(members, unstack({**before, **after}, len(group)), strict=True))
     if refused := refused | majority(by_names)[1]:
         return _without(refused, load, cohort)
@@ -117,18 +122,27 @@ def _without(refused: dict[int, str], load: Workload, cohort: Cohort) -> Results
     return results
 
 
-def _without_padding(stacked: Tensor, mask: Tensor) -> Tensor:
+def _places(sizes: Sequence[Sequence[Sequence[int]]], device: torch.device) -> Sequence[Tensor]:
+    """Return for each group the places of its examples among C * N, or nothing if it has no padding.
+
+    The sizes say so, so that the device is not asked. All places go to it together.
+    """
+    masks = [np.arange(np.max(own)) < np.array(own) for own in sizes]
+    found = [np.flatnonzero(mask)[: 0 if mask.all() else None] for mask in masks]
+    return torch.split(torch.from_numpy(np.concatenate(found)).to(device), [len(own) for own in found])
+
+
+def _without_padding(stacked: Tensor, places: Tensor) -> Tensor:
     """Reshape (C, N, ...) to (examples, ...), without padding."""
-    return stacked.flatten(0, 1) if mask.all() else stacked[mask]
+    flat = stacked.flatten(0, 1)
+    return flat.index_select(0, places) if len(places) else flat
 
 
-def _padded(flat: Tensor, mask: Tensor) -> Tensor:
+def _padded(flat: Tensor, places: Tensor, data: Data) -> Tensor:
     """Reshape (examples, ...) to (C, N, ...), with zeros as padding."""
-    if mask.all():
-        return flat.reshape(*mask.shape, *flat.shape[1:])
-    stacked = flat.new_zeros(*mask.shape, *flat.shape[1:])
-    stacked[mask] = flat
-    return stacked
+    if len(places):
+        flat = flat.new_zeros(data.mask.numel(), *flat.shape[1:]).index_copy_(0, places, flat)
+    return flat.reshape(*data.mask.shape, *flat.shape[1:])
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

@@ -16,11 +16,17 @@ KEPT = 64 << 20
 """Bytes above which freed blocks go back to the system: blocks of unequal sizes would fragment the heap."""
 
 
-def set_up(threads: int) -> None:
+def set_up(threads: int, device: torch.device = torch.device("cpu"), deterministic: bool = True) -> None:  # noqa: B008
     """Set the number of threads per operation (0: PyTorch's choice), and keep freed memory for the next round.
 
     Otherwise glibc returns blocks of a cohort's size to the system at once, and every round pays for each page again.
+    On CUDA, `deterministic` chooses between the same bits in every run, and speed. Call it before the device is used.
     """
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with this
+        torch.use_deterministic_algorithms(deterministic, warn_only=True)
+        torch.backends.cudnn.deterministic = deterministic
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = not deterministic
     check_threads(f"engine.threads = {threads}", threads)
     if threads:
         torch.set_num_threads(threads)

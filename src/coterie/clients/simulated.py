@@ -15,6 +15,7 @@ from coterie.clients.workload import Workload
 from coterie.core.counting import CountFlops
 from coterie.core.data import Index
 from coterie.core.method import Prepares, Receives, Round, Tree
+from coterie.core.tree import moved
 from coterie.measure.cost import Cost, local_work
 from coterie.storage.checkpoint import load_checkpoint, save_checkpoint
 from coterie.storage.store import PersonalStore
@@ -50,8 +51,8 @@ class Simulated(Clients):
         return self.load.federation.sizes(split)
 
     def update(self, shared: Tree, cohort: Sequence[int], weights: Tensor, rnd: Round, scored: bool) -> Replies:
-        personal = [self.personal(client) for client in cohort]
-        results = self.engine.local_updates(self.load, Cohort(shared, cohort, personal, weights, rnd, scored))
+        whole = Cohort(shared, cohort, self._personal(cohort), weights, rnd, scored)
+        results = self.engine.local_updates(self.load, whole)
         agreed = results.agreed()
         self._pending = agreed.personal if agreed else {}
         sizes = self.sizes()[list(cohort)].tolist()
@@ -72,11 +73,10 @@ class Simulated(Clients):
         if isinstance(self.load.work.method, Receives):
             states = (list(kept.values()),)
             kept = self.engine.answers(self.load, Call(partial(work.receive, rnd=rnd), shared, list(kept), states))
-        for client, personal in kept.items():
-            self.store[client] = personal
+        self.store.put(kept)
 
     def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:
-        states = ([self.personal(client) for client in who],)
+        states = (self._personal(who),)
         call = Call(partial(work.evaluate, steps=adapt_steps), shared, who, states, ("train", *self.splits))
         scored = Scored({split: {} for split in self.splits}, {split: {} for split in self.splits}, {})
         for group in self.engine.each_client(self.load, call):
@@ -90,16 +90,23 @@ class Simulated(Clients):
 
     def personal(self, client: int) -> Tree:
         """Return a client's personal state. A client prepares when its state is first asked for."""
-        prepares = isinstance(self.load.work.method, Prepares)
-        if prepares and self.store.is_unvisited(client):
-            with CountFlops() as counted:
-                created, data = self._create(client), self.load.data(client, "train", 0)
-                with reporting(self.load, "prepare", [client]):
-                    self.store[client] = self.load.work.prepare(self.ids[client], created, data)
-            self._owed[client] = counted.total
-            self._prepared += 1
-            self.on_prepared(self._prepared)
-        return self.store[client]
+        return self._personal([client])[0]
+
+    def _personal(self, clients: Sequence[int]) -> list[Tree]:
+        for client in clients if isinstance(self.load.work.method, Prepares) else ():
+            if self.store.is_unvisited(client):
+                self._prepare(client)
+        return self.store.fetch(clients)
+
+    def _prepare(self, client: int) -> None:
+        with CountFlops() as counted:
+            data = self.load.data(client, "train", 0)
+            (created,) = moved([self._create(client)], data.y.device)
+            with reporting(self.load, "prepare", [client]):
+                self.store[client] = self.load.work.prepare(self.ids[client], created, data)
+        self._owed[client] = counted.total
+        self._prepared += 1
+        self.on_prepared(self._prepared)
 
     def save(self, folder: Path, index: int, trees: Mapping[str, Tree], facts: Mapping[str, Any]) -> None:
         owed = {"clients": torch.tensor(list(self._owed)), "flops": torch.tensor(list(self._owed.values()))}

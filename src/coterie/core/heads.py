@@ -53,7 +53,7 @@ class Heads:
         self._telling = self._find_telling()
 
     def draw(self, num_outputs: int, seed: int) -> Tree:
-        """Draw a head with this number of outputs. It is drawn in float32 whatever the type of the model is."""
+        """Draw a head with this number of outputs, on the CPU. It is drawn in float32 whatever the model's type is."""
         prefix = f"{self._name}." if self._name else ""
         if self.is_linear:
             drawn = self._linear(num_outputs, seed)
@@ -64,7 +64,7 @@ class Heads:
                     _draw_again(part)
                 values = {name: value.detach() for name, value in head.named_parameters() if value.requires_grad}
                 drawn = {name: self._redrawn(value, torch.default_generator) for name, value in values.items()}
-        return {prefix + name: value.to(self._features) for name, value in drawn.items()}
+        return {prefix + name: value.to(self._features.dtype) for name, value in drawn.items()}
 
     def orthogonal(self, params: Tree) -> Tree:
         """Return a head of the model's own size with orthonormal rows in each matrix, or columns if it has more rows.

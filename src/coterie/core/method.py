@@ -97,7 +97,10 @@ class Method(ABC):
         return {}
 
     def init_personal(self, task: Task, client: Client) -> Tree:
-        """Return the personal state of a client before its first round. Default: the buffers that stay with it."""
+        """Return the personal state of a client before its first round. Default: the buffers that stay with it.
+
+        Its tensors may be on the CPU, as new heads are, or on the device of the model.
+        """
         return task.personal_buffers()
 
     # -- the server's side of a round

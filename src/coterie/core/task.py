@@ -128,7 +128,7 @@ class Task:
         return next(iter(self.initial.values())).new_zeros((), dtype=torch.bool)
 
     def new_head(self, num_outputs: int, seed: int) -> Tree:
-        """Draw a head W_i with this number of outputs."""
+        """Draw a head W_i with this number of outputs, on the CPU. Personal states go to the device together."""
         if not self._head_name:
             raise UserError(
                 "the method needs a model with a head, and this model has none: name the head of your nn.Module with "

@@ -83,15 +83,30 @@ def as_lists(columns: Sequence[Tensor]) -> list[list[float]]:
     return [found[place] for place in range(len(columns))]
 
 
-def finite_rows(tree: Mapping[str, Tensor], size: int) -> Tensor:
-    """Return which of the stacked trees hold finite numbers only.
+def moved(trees: Sequence[Tree], device: torch.device) -> list[Tree]:
+    """Return trees on a device. All tensors of one type that are somewhere else travel together, in one buffer."""
+    away: dict[torch.dtype, list[tuple[Tree, str]]] = {}
+    trees = [dict(tree) for tree in trees]
+    for tree in trees:
+        for name, value in tree.items():
+            if value.device != device:
+                away.setdefault(value.dtype, []).append((tree, name))
+    for places in away.values():
+        values = [tree[name] for tree, name in places]
+        arrived = torch.cat([value.reshape(-1) for value in values]).to(device)
+        parts = torch.split(arrived, [value.numel() for value in values])
+        for (tree, name), value, part in zip(places, values, parts, strict=True):
+            tree[name] = part.view(value.shape)
+    return trees
+
+
+def finite_rows(size: int, *trees: Mapping[str, Tensor]) -> Tensor:
+    """Return which rows of the stacked trees hold finite numbers only. The answers leave the device together.
 
     It tests sums, which is fast: a sum is not finite if one of its terms is not.
     """
-    finite = torch.ones(size, dtype=torch.bool)
-    for value in tree.values():
-        finite &= torch.isfinite(value.reshape(size, -1).sum(1)).cpu()
-    return finite
+    rows = [torch.isfinite(value.reshape(size, -1).sum(1)) for tree in trees for value in tree.values()]
+    return _all(rows) if rows else torch.ones(size, dtype=torch.bool)
 
 
 def like(pattern: Tree, values: Mapping[str, Tensor]) -> Tree:
@@ -107,9 +122,18 @@ def _laid_out(own: Tensor, value: Tensor) -> Tensor:
     return value if same else torch.empty_like(own).copy_(value)
 
 
-def is_finite(tree: Mapping[str, Tensor]) -> bool:
-    """Return whether all numbers in the tree are finite."""
-    return all(bool(torch.isfinite(value).all()) for value in tree.values())
+def is_finite(*trees: Mapping[str, Tensor]) -> bool:
+    """Return whether all numbers in the trees are finite. The answer leaves the device once."""
+    finite = [torch.isfinite(value).all() for tree in trees for value in tree.values()]
+    return not finite or bool(_all(finite))
+
+
+def _all(answers: Sequence[Tensor]) -> Tensor:
+    """Return, on the CPU, whether all of several answers are yes. Each device is asked once."""
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for answer in answers:
+        by_device.setdefault(answer.device, []).append(answer)
+    return torch.stack([torch.stack(some).all(0).cpu() for some in by_device.values()]).all(0)
 
 
 def digest(tree: Mapping[str, Tensor]) -> str:

@@ -203,30 +203,27 @@ class Federation:
         `labels` is "global" to number labels over all classes, or "local" to number them over each client's label set.
         `num_outputs` is the width of the heads if it is larger than the labels require.
         """
-        picked, device = np.asarray(clients, dtype=np.int64), self.y.device
+        picked = np.asarray(clients, dtype=np.int64)
         if self.edges is None:
             chosen, counted = self.splits[split].padded(picked)
         else:
             chosen, counted = self._graphs.nodes.padded(picked)
             counted = counted & (self._graphs.split[chosen] == split)
-        rows, mask = torch.from_numpy(chosen), torch.from_numpy(counted)
-        y = self.y[rows.to(device)]
-        own, owned = map(torch.from_numpy, self.classes.padded(picked))  # (C, K)
-        if labels == "local" and self.labels:
-            ordered = torch.where(owned, own, len(self.labels)).to(device)
-            place = torch.searchsorted(ordered, y.flatten(1)).clamp_(max=ordered.shape[1] - 1).reshape(y.shape)
-            y = torch.where(y < 0, y, place)
-            own = torch.arange(own.shape[1]).expand_as(own)
+        own, owned = self.classes.padded(picked)  # (C, K)
+        is_local = labels == "local" and bool(self.labels)
         width = max(num_outputs, 1, len(self.labels) if labels == "global" else own.shape[1])
-        classes = torch.zeros(len(picked), width + 1, dtype=torch.bool)
-        classes.scatter_(1, torch.where(owned, own, width), value=True)
-        return Data(
-            self.x.index_select(0, rows.flatten().to(device)).reshape(*rows.shape, *self.x.shape[1:]),
-            y,
-            mask.to(device),
-            classes[:, :-1].to(device),
-            torch.tensor(streams, device=device),
-        )
+        outputs = np.zeros((len(picked), width + 1), dtype=np.int64)
+        np.put_along_axis(outputs, np.where(owned, np.arange(own.shape[1]) if is_local else own, width), 1, axis=1)
+        ordered = np.where(owned, own, len(self.labels))
+        parts = [chosen, counted, outputs[:, :-1], ordered, np.array(streams, dtype=np.int64)[:, None]]
+        sent = torch.from_numpy(np.concatenate(parts, axis=1, dtype=np.int64)).to(self.y.device)  # all at once
+        rows, mask, classes, known, stream = torch.split(sent, [part.shape[1] for part in parts], dim=1)
+        y = self.y[rows]
+        if is_local:
+            place = torch.searchsorted(known.contiguous(), y.flatten(1)).clamp_(max=known.shape[1] - 1)
+            y = torch.where(y < 0, y, place.reshape(y.shape))
+        x = self.x.index_select(0, rows.flatten()).reshape(*rows.shape, *self.x.shape[1:])
+        return Data(x, y, mask.bool(), classes.bool(), stream[:, 0])
 
     def fingerprint(self) -> str:
         """Return a hash of the federation, to check that a run resumes on the data it started with."""

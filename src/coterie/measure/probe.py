@@ -15,7 +15,7 @@ from coterie.core.counting import CountBytes, CountFlops
 from coterie.core.data import Data, Inputs
 from coterie.core.method import Client, Method, Prepares, Round
 from coterie.core.task import Task
-from coterie.core.tree import Tree, pick, stack
+from coterie.core.tree import Tree, moved, pick, stack
 from coterie.streams import torch_seeded
 
 
@@ -133,7 +133,7 @@ class Probe:
     def _count(self, method: Method, size: int, num_outputs: int, rnd: Round) -> Counted:
         task = copy.copy(self._task)
         _, data = self._examples(num_outputs, size)
-        personal = method.init_personal(task, Client("", num_outputs, 0))
+        (personal,) = moved([method.init_personal(task, Client("", num_outputs, 0))], data.y.device)
         if isinstance(method, Prepares):
             personal = method.prepare(task, personal, data)
         forwards: list[int] = []
@@ -160,7 +160,9 @@ class Probe:
         yes = torch.ones(size, dtype=torch.bool, device=of_one.device)
         y = of_one.new_zeros(size, *of_one.shape[:-1], dtype=task.objective.answers or of_one.dtype)
         classes = torch.ones(num_outputs, dtype=torch.bool, device=of_one.device)
-        return {**task.initial, **head}, Data(x, y, yes, classes, torch.zeros((), dtype=torch.int64))
+        return moved([{**task.initial, **head}], of_one.device)[0], Data(
+            x, y, yes, classes, torch.zeros((), dtype=torch.int64)
+        )
 
 
 class _Watched(torch.autograd.Function):

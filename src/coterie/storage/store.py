@@ -9,7 +9,7 @@ writes the states that changed since the last one as a new segment. It also does
   once for each power of FAN.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coterie.core.tree import Tree
+from coterie.core.tree import Tree, moved
 from coterie.storage.segments import Rows, Segment, fresh_blocks, write_segment
 
 FAN = 16
@@ -63,19 +63,31 @@ class PersonalStore:
         self._layout = Layout.empty(num_clients)
 
     def __getitem__(self, client: int) -> Tree:
+        return self.fetch([client])[0]
+
+    def __setitem__(self, client: int, personal: Tree) -> None:
+        self.put({client: personal})
+
+    def fetch(self, clients: Sequence[int]) -> list[Tree]:
+        """Return the states of some clients. They go to the device together."""
+        return moved([self._read(client) for client in clients], self._device)
+
+    def put(self, states: Mapping[int, Tree]) -> None:
+        """Store the states of some clients. They leave the device together."""
+        for client, personal in zip(states, moved(list(states.values()), torch.device("cpu")), strict=True):
+            if personal or not self.is_unvisited(client) or not self._starts_empty:
+                self._fresh[client] = {
+                    name: value.detach().clone(memory_format=torch.contiguous_format)
+                    for name, value in personal.items()
+                }
+
+    def _read(self, client: int) -> Tree:
         if client in self._fresh:
-            return {name: value.to(self._device, copy=True) for name, value in self._fresh[client].items()}
+            return {name: value.clone() for name, value in self._fresh[client].items()}
         segments, place, row = self._layout
         if place[client] == NOWHERE:
             return {} if self._starts_empty else self._create(client)
-        return {name: value.to(self._device) for name, value in segments[place[client]][int(row[client])].items()}
-
-    def __setitem__(self, client: int, personal: Tree) -> None:
-        if not personal and self.is_unvisited(client) and self._starts_empty:
-            return
-        self._fresh[client] = {
-            name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in personal.items()
-        }
+        return segments[int(place[client])][int(row[client])]
 
     def write(self, folder: Path) -> Layout:
         """Write the states that are only in memory to the disk. Pass the result to `adopt` to start using it."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
 from torch.nn.functional import embedding
 
 from coterie.core.data import Data, Graph
@@ -18,9 +19,13 @@ from coterie.streams import bits
 def without_padding(data: Data) -> bool:
     """Return whether it is known that no example is padding.
 
-    Under vmap it is known if all clients share one mask, because the engine passes one only if nobody has padding.
+    Under vmap it is known if all clients share one mask, because the engine passes one only if nobody has padding. The
+    device is not asked then.
     """
-    return not torch._C._functorch.is_functorch_wrapped_tensor(data.mask) and bool(data.mask.all())
+    if torch._C._functorch.is_functorch_wrapped_tensor(data.mask):
+        return False
+    levels = torch._C._functorch.get_interpreter_stack() or []
+    return any(level.key() == TransformType.Vmap for level in levels) or bool(data.mask.all())
 
 
 def epoch_steps(data: Data, size: int) -> Tensor:
