@@ -12,6 +12,7 @@ from coterie.core.counting import CountFlops
 from coterie.core.data import Data
 from coterie.core.objective import Classification, Objective, Regression
 from coterie.core.steps import Pull, dense_layers, local_sgd
+from coterie.core.steps.dense_body import body_pass
 from coterie.core.task import Task
 from coterie.core.tree import Tree, stack
 from coterie.settings import Epochs
@@ -243,3 +244,17 @@ def test_the_span_is_used_where_it_needs_fewer_operations():
         counted[steps] = executed.total / naive.total
     assert counted[1] == pytest.approx(1)
     assert counted[50] < 0.75
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+def test_a_pass_through_the_body_reads_the_examples_where_they_are(layers, monkeypatch):
+    task, start = build(layers), tree(build(layers), 3)
+    x = examples(1, 12).x
+    parts = [x[:5], x[5:6], x[6:]]
+    features, pull_back, buffers = task.body_vjp(start, x)
+    g = torch.randn(features.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    monkeypatch.setattr(torch, "cat", lambda *_: pytest.fail("a common copy was made"))
+    ours, our_pull_back, our_buffers = body_pass(task, start, parts if layers != "logreg" else [x])
+    assert (our_buffers, buffers) == ({}, {})
+    torch.testing.assert_close(ours, features, **CLOSE)
+    torch.testing.assert_close(our_pull_back(g)[0], pull_back(g)[0], **CLOSE)

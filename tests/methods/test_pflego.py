@@ -221,6 +221,7 @@ def test_one_pass_through_the_body_each_way_whatever_tau(engine, expected, tau, 
     assert setup.load.work.probe.example_bytes > 0  # measured once, by passes that do not count here
     setup.task._body.register_forward_hook(lambda *_: forwards.append(1))
     monkeypatch.setattr(setup.task, "body_vjp", counted)
+    monkeypatch.setattr("coterie.core.steps.dense_body.counts_declared_work", lambda: True)
     shared, cohort, rnd = setup.task.shared_body(), [0, 1, 2, 3], ref.announced(setup, 4)
     personal, weights = [ref.store(setup)[i] for i in cohort], setup.method.weights(torch.tensor([5.0, 3, 8, 1]), rnd)
     engine.local_updates(setup.load, Cohort(shared, cohort, personal, weights, rnd))

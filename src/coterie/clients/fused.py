@@ -23,6 +23,7 @@ from coterie.clients.messages import Names, majority, misfit, not_finite
 from coterie.clients.vmap import Vmap, groups
 from coterie.clients.workload import Workload
 from coterie.core.method import Data, FixedBody, Tree
+from coterie.core.steps.dense_body import body_pass
 from coterie.core.tree import displacement, finite_rows, num_bytes, stack, unstack
 from coterie.settings import settings
 
@@ -69,10 +70,10 @@ def _at_once(load: Workload, cohort: Cohort) -> Results:
     shared, clients, rnd = cohort.shared, cohort.clients, cohort.rnd
     sizes = load.sizes(clients, ["train"])
     alike = groups(load, sizes, [cohort.personal])
-    batches = [load.gather(take(clients, group), "train", rnd.index) for group in alike]
+    x = [load.federation.inputs(client, "train") for group in alike for client in take(clients, group)]
+    features, pull_back, buffers = body_pass(task, {**task.personal_buffers(), **shared}, x)
+    batches = [load.gather(take(clients, group), "train", rnd.index, with_inputs=False) for group in alike]
     places = _places([take(sizes, group) for group in alike], load.federation.y.device)
-    x = [_without_padding(data.x, where) for data, where in zip(batches, places, strict=True)]
-    features, pull_back, buffers = task.body_vjp({**task.personal_buffers(), **shared}, _joined(x))
 
     on_features = vmap(partial(method.on_features, task, rnd=rnd))
     g_features: list[Tensor] = []
@@ -80,7 +81,7 @@ def _at_once(load: Workload, cohort: Cohort) -> Results:
     personal: dict[int, Tree] = {}
     refused: dict[int, str] = {}
     by_names: dict[Names, list[int]] = {}
-    parts = torch.split(features, [len(part) for part in x])
+    parts = torch.split(features, [sum(sizes[place][0] for place in group) for group in alike])
     weights = torch.split(cohort.weights[[*chain(*alike)]].to(features), [len(group) for group in alike])
     for group, data, where, w, own in zip(alike, batches, places, weights, parts, strict=True):
         members, before, given = take(clients, group), stack(take(cohort.personal, group)), _padded(own, where, data)

@@ -32,10 +32,11 @@ class Workload:
         stream = self.work.stream(self.federation.ids[client], index)
         return self.federation.data(client, split, self.work.labels, stream, self.num_outputs(client))
 
-    def gather(self, clients: Sequence[int], split: str, index: int) -> Data:
+    def gather(self, clients: Sequence[int], split: str, index: int, with_inputs: bool = True) -> Data:
         """Return the examples of several clients with heads of one width: stacked, padded and masked."""
         keys = [self.work.stream(self.federation.ids[client], index) for client in clients]
-        return self.federation.gather(clients, split, self.work.labels, keys, self.num_outputs(clients[0]))
+        width = self.num_outputs(clients[0])
+        return self.federation.gather(clients, split, self.work.labels, keys, width, with_inputs)
 
     @property
     def choices(self) -> str:

@@ -115,11 +115,21 @@ class Federation:
         splits = {"train": Ragged.of(assignment.train), "test": Ragged.of([rows + shift for rows in assignment.test])}
         if len(assignment.validation):
             splits["validation"] = Ragged.of(assignment.validation)
+        x = np.concatenate([examples.x_train, examples.x_test])
+        y = np.concatenate([examples.y_train, examples.y_test])
+        if examples.edges is None:
+            rows = np.concatenate([split.values for split in splits.values()])
+            if len(np.unique(rows)) == len(rows):  # no example belongs to two clients, so each can have its own block
+                x, y, ends = x[rows], y[rows], np.cumsum([len(split.values) for split in splits.values()])
+                splits = {
+                    name: Ragged(np.arange(end - len(split.values), end), split.offsets)
+                    for (name, split), end in zip(splits.items(), ends.tolist(), strict=True)
+                }
         return cls(
             ids=tuple(assignment.names or map(str, range(len(assignment.train)))),
             labels=examples.labels,
-            x=torch.from_numpy(np.concatenate([examples.x_train, examples.x_test])),
-            y=torch.from_numpy(np.concatenate([examples.y_train, examples.y_test])),
+            x=torch.from_numpy(x),
+            y=torch.from_numpy(y),
             splits=splits,
             classes=Ragged.of(assignment.classes),
             is_new=assignment.is_new,
@@ -190,18 +200,31 @@ class Federation:
             x = Graph(x, torch.from_numpy(self._graphs.edges(i)).to(x.device))
         return Data(x, *others)
 
+    def inputs(self, i: int, split: str) -> Tensor:
+        """Return a client's inputs: a view if its examples are consecutive, otherwise a copy."""
+        rows = self.splits[split].row(i)
+        if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
+            return self.x[int(rows[0]) : int(rows[-1]) + 1]
+        return self.x[torch.from_numpy(rows).to(self.x.device)]
+
     @cached_property
     def _graphs(self) -> Graphs:
         assert self.edges is not None
         return Graphs.of(self.edges, self.splits, len(self.y))
 
     def gather(
-        self, clients: Sequence[int], split: str, labels: Labels, streams: Sequence[int], num_outputs: int = 0
+        self,
+        clients: Sequence[int],
+        split: str,
+        labels: Labels,
+        streams: Sequence[int],
+        num_outputs: int = 0,
+        with_inputs: bool = True,
     ) -> Data:
         """Return the examples of several clients, stacked and padded to the largest client.
 
         `labels` is "global" to number labels over all classes, or "local" to number them over each client's label set.
-        `num_outputs` is the width of the heads if it is larger than the labels require.
+        `num_outputs` is the width of the heads if it is larger than the labels require. Without inputs, x is empty.
         """
         picked = np.asarray(clients, dtype=np.int64)
         if self.edges is None:
@@ -222,7 +245,9 @@ class Federation:
         if is_local:
             place = torch.searchsorted(known.contiguous(), y.flatten(1)).clamp_(max=known.shape[1] - 1)
             y = torch.where(y < 0, y, place.reshape(y.shape))
-        x = self.x.index_select(0, rows.flatten()).reshape(*rows.shape, *self.x.shape[1:])
+        x = self.x.new_empty(*rows.shape, 0)
+        if with_inputs:
+            x = self.x.index_select(0, rows.flatten()).reshape(*rows.shape, *self.x.shape[1:])
         return Data(x, y, mask.bool(), classes.bool(), stream[:, 0])
 
     def fingerprint(self) -> str:
