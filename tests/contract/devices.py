@@ -26,7 +26,7 @@ from coterie.core import heads
 from coterie.core.data import Data
 from coterie.core.method import Prepares, Receives
 from coterie.core.objective import Classification
-from coterie.core.steps import batches
+from coterie.core.steps import batches, dense
 from coterie.core.task import Task
 from coterie.core.tree import moved
 from coterie.errors import UserError
@@ -41,7 +41,8 @@ DEVICE = torch.device("npu:0")
 @pytest.fixture
 def mode(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTensorMode]:
     """A mode in which tensors have shapes and devices, but no values."""
-    monkeypatch.setattr(batches, "without_padding", lambda data: not torch._C._functorch.is_batchedtensor(data.mask))
+    for module in (batches, dense):
+        monkeypatch.setattr(module, "without_padding", lambda data: not torch._C._functorch.is_batchedtensor(data.mask))
     for module in (streams, heads):
         monkeypatch.setattr(module, "torch_seeded", lambda stream: nullcontext())
     monkeypatch.setattr(FakeTensor, "new_tensor", lambda own, value: own.new_zeros(torch.as_tensor(value).shape))
