@@ -78,8 +78,8 @@ def scoring(data: Federation, method: dict[str, Any]) -> Callable[[], Scores]:
 
     def score() -> Scores:
         personal = [run.clients.personal(i) for i in clients]
-        call = Call(work.score, run.rounds.shared, clients, (personal,), "test")
-        return Scores.of(run.clients.engine.answers(run.clients.load, call))
+        call = Call(work.score, run.rounds.shared, clients, (personal,), ("test",))
+        return Scores.of(run.clients.engine.counts(run.clients.load, call))
 
     return score
 

@@ -1,10 +1,12 @@
 """Federated learning as a user would write it: plain PyTorch loops over clients, with `torch.optim`.
 
 The loops are idiomatic and use all threads of PyTorch. They are given the initial states and the batches that Coterie
-draws, so that both end in the same model, which a test checks.
+draws, so that both end in the same model, which a test checks. This file does not import Coterie, and it is timed in a
+process of its own: Coterie changes how the process that it runs in keeps freed memory, which makes plain loops faster.
 """
 
 import copy
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -12,10 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from coterie.clients.workload import Workload
-from coterie.core.steps import turns
-from coterie.core.tree import Tree
-
+Tree = dict[str, Tensor]
 Batches = Sequence[tuple[Tensor, Tensor]]
 
 
@@ -33,17 +32,6 @@ class Plain(NamedTuple):
 
     model: nn.Module
     clients: Sequence[Client]
-
-    @classmethod
-    def first_round(cls, load: Workload, steps: int, batch: int) -> "Plain":
-        """Return the initial model, and the batches that all clients draw in round 1."""
-        work, clients = load.work, []
-        for i, name in enumerate(load.federation.ids):
-            data = load.data(i, "train", 1)
-            batches = [(turn.batch.x, turn.batch.y) for turn in turns(steps, data, batch)]
-            personal = work.create(name, load.num_outputs(i))
-            clients.append(Client(batches, len(data.y), {} if work.shares_head else personal))
-        return cls(work.task.module(work.task.initial).train(), clients)
 
     def fedavg(self, rate: float) -> Tree:
         """Return the average of the clients' models after local SGD."""
@@ -91,6 +79,14 @@ class Plain(NamedTuple):
     @staticmethod
     def _body(model: nn.Module) -> Tree:
         return {name: value for name, value in model.state_dict().items() if not name.startswith("head.")}
+
+
+def serve(done: Callable[[float], None], plain: Plain, method: str, settings: dict[str, float]) -> None:
+    """Play rounds for a `Child`."""
+    while True:
+        start = time.perf_counter()
+        getattr(plain, method)(**settings)
+        done(time.perf_counter() - start)
 
 
 def train(

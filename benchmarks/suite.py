@@ -16,6 +16,7 @@ SUITE = {
     "G": "user_loops",
     "H": "whole_runs",
     "I": "threads",
+    "J": "choices",
 }
 
 

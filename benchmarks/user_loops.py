@@ -4,18 +4,17 @@ All clients take part in each round, and local steps count in epochs unless the 
 random: 784 features or images, and for the LSTM 80 tokens out of 90, as in Shakespeare. Both sides use all threads.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.plain import Plain
+from benchmarks.plain import Client, Plain, serve
 from benchmarks.result import Figure, Result, ratio
-from benchmarks.timing import Work, interleave, rounds, timed, timing_recipe
+from benchmarks.timing import Child, Seconds, interleave, rounds, timing_recipe
 from coterie.core.method import Round
-from coterie.core.tree import Tree
+from coterie.core.steps import turns
 from coterie.data.federation import Federation
 from coterie.data.ragged import Ragged
 from coterie.prepare import prepare
@@ -37,8 +36,8 @@ class Case:
     classes: int = 10
     at_least: float | None = None
     """Target: how many times as fast as the plain loop Coterie should be."""
-    play: Callable[[Plain], Tree] = field(default=lambda plain: plain.fedavg(RATE))
-    """The plain loop."""
+    loop: tuple[str, dict[str, float]] = ("fedavg", {"rate": RATE})
+    """The plain loop and its settings."""
 
     def federation(self) -> Federation:
         """Return a federation of random examples in which every client has all classes."""
@@ -60,13 +59,23 @@ class Case:
             is_new=np.zeros(self.clients, dtype=np.bool_),
         )
 
-    def both(self) -> tuple[Work, Callable[[], Tree]]:
-        """Return a round of Coterie, and the same round as a plain loop."""
-        data, sections = self.federation(), {"method": self.method, "model": self.model}
-        load = prepare(timing_recipe("loop", self.clients, **sections), data).clients.load
-        steps = load.work.method.plan(Round(1, self.clients, data.num_examples, self.clients, 0)).steps
-        plain = Plain.first_round(load, steps, self.method.get("batch_size", 0))
-        return rounds(data, "auto", self.clients, **sections), lambda: self.play(plain)
+    @property
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Sections of the recipe."""
+        return {"method": self.method, "model": self.model}
+
+    def plain(self) -> Plain:
+        """Return the initial model, and the batches that all clients draw in round 1."""
+        data = self.federation()
+        load = prepare(timing_recipe("loop", self.clients, **self.sections), data).clients.load
+        work, clients = load.work, []
+        steps = work.method.plan(Round(1, self.clients, data.num_examples, self.clients, 0)).steps
+        for i, name in enumerate(data.ids):
+            own = load.data(i, "train", 1)
+            batches = [(turn.batch.x, turn.batch.y) for turn in turns(steps, own, self.method.get("batch_size", 0))]
+            head = {} if work.shares_head else work.create(name, load.num_outputs(i))
+            clients.append(Client(batches, len(own.y), head))
+        return Plain(work.task.module(work.task.initial).train(), clients)
 
 
 def fedavg(epochs: int, batch: int) -> dict[str, Any]:
@@ -90,25 +99,25 @@ CASES = {
         200,
         MLP,
         {"name": "fedrep", "tau": 20, "body_steps": 5, "beta": RATE},
-        play=lambda plain: plain.fedrep(RATE, 5),
+        loop=("fedrep", {"rate": RATE, "body_steps": 5}),
     ),
     "Ditto, MLP, 50 x 200, batch 10": Case(
         50,
         200,
         MLP,
         {"name": "ditto", "tau": "1 epoch", "batch_size": 10, "eta": RATE, "beta": RATE, "lam": 0.25},
-        play=lambda plain: plain.ditto(RATE, 0.25),
+        loop=("ditto", {"rate": RATE, "lam": 0.25}),
     ),
 }
 
 
 def measure(repeats: int) -> Result:
-    """Time all cases."""
-    variants: dict[str, Work] = {}
+    """Time all cases, one after another, so that only one has its data in memory."""
+    seconds: Seconds = {}
     for name, case in CASES.items():
-        ours, plain = case.both()
-        variants |= {f"Coterie, {name}": ours, f"plain, {name}": timed(plain)}
-    seconds = interleave(variants, repeats)
+        ours = rounds(case.federation(), "auto", case.clients, **case.sections)
+        with Child(serve, case.plain(), *case.loop) as plain:
+            seconds |= interleave({f"Coterie, {name}": ours, f"plain, {name}": plain}, repeats)
     return Result(
         "G: one round in plain PyTorch, as a user would write it, over one in Coterie",
         seconds,

@@ -5,13 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from benchmarks.plain import Plain
 from benchmarks.result import Figure, Result
 from benchmarks.timing import timing_recipe
 
 from benchmarks import paper_size, population, suite, tiny_clients, user_loops
 from commands import coterie
-from coterie.core.method import Round
 from coterie.errors import UserError
 from coterie.prepare import prepare
 
@@ -31,7 +29,7 @@ def test_a_wrong_letter_ends_before_any_work(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(suite, "measure", lambda *_: pytest.fail("work was done"))
     assert bench(monkeypatch, "A", "x") == 2
-    assert "no benchmark 'x'; available: A, B, C, D, E, F, G, H, I" in capsys.readouterr().err
+    assert "no benchmark 'x'; available: A, B, C, D, E, F, G, H, I, J" in capsys.readouterr().err
     assert bench(monkeypatch, "A", "--repeats", 0) == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -59,6 +57,7 @@ SMALL = {
     "growth": {"VARIED": {"tau": (1, 2), "r": (1, 2), "width": (3, 4)}},
     "user_loops": {"CASES": SMALLER},
     "threads": {"NAMES": ["MLP, 50 x 200, batch 10, 5 epochs"], "CASES": SMALLER},
+    "choices": {"EXAMPLES": (5,), "FEATURES": (20,), "CLIENTS": 3},
     "whole_runs": {"RUNS": {"digits": ["digits-fedavg", "--set", "run.rounds=2"]}},
     "against_peers": {"time_peers": lambda work, repeats: {"one": 5.0, "other": "not installed"}},
 }
@@ -92,10 +91,9 @@ def test_tiny_clients_by_hand_is_coteries_fedavg():
 @pytest.mark.parametrize("name", user_loops.CASES)
 def test_plain_loops_end_in_coteries_model(name):
     case = SMALLER[name]
-    data, sections = case.federation(), {"method": case.method, "model": case.model}
-    _, clients, rounds = prepare(timing_recipe("auto", 2, **sections), data)
-    steps = clients.load.work.method.plan(Round(1, 2, data.num_examples, 2, 0)).steps
-    after = case.play(Plain.first_round(clients.load, steps, case.method.get("batch_size", 0)))
+    _, _, rounds = prepare(timing_recipe("auto", 2, **case.sections), case.federation())
+    loop, settings = case.loop
+    after = getattr(case.plain(), loop)(**settings)
     before = rounds.shared
     next(rounds.play())
     assert after.keys() == rounds.shared.keys()

@@ -8,7 +8,7 @@ import torch
 
 from coterie.errors import UserError
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Constants of glibc's malloc.h."""
 THREADS_PER_CPU = 4
 """Maximum number of threads per CPU. More of them only wait for each other."""
@@ -34,6 +34,7 @@ def set_up(threads: int, device: torch.device = torch.device("cpu"), determinist
         malloc = ctypes.CDLL("libc.so.6")
         malloc.mallopt(M_MMAP_THRESHOLD, KEPT)
         malloc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
+        malloc.mallopt(M_ARENA_MAX, 1)  # the memory of other threads would go back to the system whatever is set here
 
 
 def check_threads(setting: str, threads: int) -> None:

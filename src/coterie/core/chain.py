@@ -5,7 +5,8 @@ gradient (`core/steps/dense.py`). What counts is the type of the layers: a class
 frozen parameter makes the model one that autograd has to differentiate.
 """
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -93,30 +94,55 @@ def find_chain(body: nn.Module, head: nn.Module, prefix: str, trained: set[str],
         trained: names of all parameters that are trained.
         width: number of dimensions of a batch of inputs.
     """
+    parts = [*_parts(body, ""), *_parts(head, prefix)]
+    start = next((place for place, (_, part) in enumerate(parts) if not _flattens(part)), len(parts))
+    chain = _layers(parts[start:])
+    named = {name for layer in chain or () if isinstance(layer, Dense) for name in layer if name}
+    return chain if chain and named == trained and (start or width == 2) else None
+
+
+def find_tail(body: nn.Module, head: nn.Module, prefix: str, trained: set[str]) -> tuple[Chain, nn.Module] | None:
+    """Return the longest chain that a model ends in, and a copy of the body without it; None if there is no chain.
+
+    Everything before the chain is called the front. It ends in features (N, D).
+    """
+    parts = [each for each in _parts(body, "") if each[0]]
+    for start in range(len(parts) + 1):
+        chain = _layers([*parts[start:], *_parts(head, prefix)])
+        if chain and {name for layer in chain if isinstance(layer, Dense) for name in layer if name} <= trained:
+            front = copy.deepcopy(body)
+            for name, _ in parts[start:]:
+                front.set_submodule(name, nn.Identity())
+            return chain, front
+    return None
+
+
+def _layers(parts: Sequence[tuple[str, nn.Module]]) -> Chain | None:
+    """Return the parts as a chain that begins with a linear layer, or None."""
     layers: list[Dense | Pointwise] = []
-    flat = width == 2
-    for name, part in [*_parts(body, ""), *_parts(head, prefix)]:
-        if part is None or _has_hooks(part):
+    for name, part in parts:
+        if _has_hooks(part):
             return None
-        if type(part) is nn.Linear and flat:
+        if type(part) is nn.Linear:
             layers.append(Dense(_join(name, "weight"), None if part.bias is None else _join(name, "bias")))
-        elif type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
-            flat = True
         elif (function := _pointwise(part)) and layers:
             layers.append(function)
         else:
             return None
-    named = {name for layer in layers if isinstance(layer, Dense) for name in layer if name}
-    return tuple(layers) if layers and named == trained else None
+    return tuple(layers) or None
 
 
-def _parts(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module | None]]:
-    """Yield the layers of nested `nn.Sequential`s in order, with their names; None for anything else that has parts."""
-    if type(module) is nn.Sequential and not _has_hooks(module):
-        for own, part in module._modules.items():  # with a layer that is used twice
-            yield from _parts(part, _join(name, own))
-    elif type(module) is not nn.Identity or _has_hooks(module):
-        yield name, None if next(module.children(), None) else module
+def _flattens(part: nn.Module) -> bool:
+    return type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1) and not _has_hooks(part)
+
+
+def _parts(module: nn.Module, name: str) -> list[tuple[str, nn.Module]]:
+    """Return the layers of nested `nn.Sequential`s in order, with their names. Anything else is one layer."""
+    if _has_hooks(module):
+        return [(name, module)]
+    if type(module) is nn.Sequential:  # with a layer that is used twice
+        return [each for own, part in module._modules.items() if part for each in _parts(part, _join(name, own))]
+    return [] if type(module) is nn.Identity else [(name, module)]
 
 
 def _join(name: str, part: str) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp
 
-from coterie.core.chain import find_chain
+from coterie.core.chain import Chain, find_chain, find_tail
 from coterie.core.data import Data, Graph, Inputs
 from coterie.core.heads import HeadInit, Heads, cut
 from coterie.core.objective import Classification, Objective
@@ -93,6 +93,12 @@ class Task:
         """Whether the head is one plain linear layer, so that its gradient is known in closed form."""
         self.chain = find_chain(self._body, own_head, head, set(self.params), self._example.ndim)
         """The layers, if the model is a chain of dense layers, whose gradient is known in closed form."""
+        ends = find_tail(self._body, own_head, head, set(self.params)) if features.ndim == 2 else None
+        self.tail: Chain | None
+        self.tail, self._front = (None, self._body) if ends is None else ends
+        """The dense layers that the model ends in, if it does. What comes before them is the front."""
+        self.front_params = tuple(name for name, _ in self._front.named_parameters() if name in self.body)
+        """Names of the front's parameters."""
         self.mixes_examples = False
         self.is_random = self._is_random()
         """Whether a training pass draws random numbers, as dropout does."""
@@ -106,7 +112,9 @@ class Task:
     def with_own_modules(self) -> "Task":
         """Return a copy with modules of its own: passes put parameters into them, so threads cannot share them."""
         own = copy.copy(self)
-        own._body, own._eval_body, own._heads = copy.deepcopy((self._body, self._eval_body, self._heads))
+        own._body, own._eval_body, own._front, own._heads = copy.deepcopy(
+            (self._body, self._eval_body, self._front, self._heads)
+        )
         return own
 
     # -- initial values
@@ -251,12 +259,19 @@ class Task:
         """Return an input that differs from the example."""
         return (self._example == 0).to(self._example.dtype)
 
+    def front(self, params: Tree, x: Tensor) -> tuple[Tensor, Tree]:
+        """Return what the tail takes (N, D), in training mode, and the buffers as the pass leaves them."""
+        return self._passed(self._front, self.front_params, params, x)
+
     def _features(self, params: Tree, x: Inputs) -> tuple[Tensor, Tree]:
+        return self._passed(self._body, self.body, params, x)
+
+    def _passed(self, module: nn.Module, names: tuple[str, ...], params: Tree, x: Inputs) -> tuple[Tensor, Tree]:
         buffers = {name: params[name].clone() for name in self.buffers}  # a module updates its buffers in place
         # BatchNorm refuses a single example. The same example twice has its mean, and no variance either.
         alone = self.mixes_examples and isinstance(x, Tensor) and len(x) == 1
         given = torch.cat([x, x]) if alone else x
-        features: Tensor = functional_call(self._body, self._of_body({**params, **buffers}), (given,))
+        features: Tensor = functional_call(module, pick({**params, **buffers}, names + self.buffers), (given,))
         return features[:1] if alone else features, buffers
 
     def _is_of_head(self, name: str) -> bool:

@@ -66,6 +66,8 @@ def num_steps(steps: int, data: Data, size: int) -> int | Tensor:
     """Return the number of local steps of this client, as a tensor if it depends on the number of examples."""
     if not isinstance(steps, Epochs) or size == 0 or size >= data.mask.shape[0]:
         return int(steps)
+    if without_padding(data):
+        return int(steps) * math.ceil(data.mask.shape[0] / size)
     return steps * epoch_steps(data, size)
 
 

@@ -20,7 +20,7 @@ from coterie.core.chain import Dense
 from coterie.core.counting import counts_declared_work
 from coterie.core.data import Data
 from coterie.core.steps.batches import without_padding
-from coterie.core.steps.dense_layers import Batch, Given, Plan, Rate, build_layers
+from coterie.core.steps.dense_layers import Batch, Front, Given, Plan, Rate, build_layers
 from coterie.core.task import Task
 from coterie.core.tree import Tree, pick
 from coterie.settings import Epochs
@@ -28,10 +28,14 @@ from coterie.streams import bits
 
 
 def takes_dense_path(task: Task, data: Data, steps: int) -> bool:
-    """Return whether `dense_sgd` can take the steps: of a chain, outside of `grad`, and while nobody counts them."""
-    if task.chain is None or not steps or not isinstance(data.x, Tensor) or data.y.ndim != 1 or counts_declared_work():
+    """Return whether `dense_sgd` can take the steps: outside of `grad`, and while nobody counts them.
+
+    It takes the steps of a chain of dense layers, also under vmap, and of one client if the model ends in such a chain.
+    """
+    if not steps or not isinstance(data.x, Tensor) or data.y.ndim != 1 or counts_declared_work():
         return False
-    return [level.key() for level in get_interpreter_stack() or ()] in ([], [TransformType.Vmap])
+    levels = [level.key() for level in get_interpreter_stack() or ()]
+    return task.chain is not None if levels == [TransformType.Vmap] else not levels and bool(task.chain or task.tail)
 
 
 @torch.no_grad()
@@ -49,7 +53,10 @@ def dense_sgd(
     control: Tree | None,
 ) -> tuple[Tree, Tensor]:
     """Take local gradient steps. Arguments and results are those of `local_sgd`, with the pull as mu and centre."""
-    assert task.chain is not None
+    chain, front = task.chain, None
+    if chain is None:
+        assert task.tail is not None
+        chain, front = task.tail, Front(task.front, task.front_params, task.buffers)
     N = len(data.y)
     size = batch if batch < N else 0
     epochs = int(steps) if size and isinstance(steps, Epochs) else 0
@@ -58,18 +65,18 @@ def dense_sgd(
     plain = [each for each in rates if not isinstance(each, Tensor)]
     if len(plain) < most:
         plain = []
-    own = pick(params, task.params)
+    own = task.laid_out(pick(params, task.params + task.buffers))
     given = Given(
         params=own,
         centre=pick(centre, over) if centre and mu else {},
         control=pick(control, over) if control else {},
-        x=data.x.flatten(1),
+        x=data.x if front else data.x.flatten(1),
         y=data.y,
         mask=None if size and without_padding(data) else data.mask,
         stream=data.stream,
-        rates=None if plain else torch.stack([torch.as_tensor(each).to(data.x) for each in rates]),
+        rates=None if plain else torch.stack([torch.as_tensor(each).to(next(iter(own.values()))) for each in rates]),
     )
-    plan = Plan(task.chain, task.objective, frozenset(over), most, epochs, size, momentum, mu, plain)
+    plan = Plan(chain, task.objective, frozenset(over), most, epochs, size, momentum, mu, plain, front)
     if get_interpreter_stack():
         trained, loss = _Vmapped.apply(plan, given)  # type: ignore[no-untyped-call]
     else:
@@ -118,10 +125,11 @@ def _descend(plan: Plan, given: Given) -> tuple[Tree, Tensor]:
     """Take the local steps of C clients. Returns (trained parameters, loss (C,) at the last gradient)."""
     layers = build_layers(plan, given)
     outputs = next(given.params[part.weight].shape[1] for part in plan.chain[::-1] if isinstance(part, Dense))
-    targets = plan.objective.targets(given.y, outputs, given.x.dtype)
+    first = next(iter(given.params.values()))
+    targets = plan.objective.targets(given.y, outputs, first.dtype)
     mine = _own_steps(plan, given)
     fewest = plan.steps if mine is None else int(mine.min()) if mine.is_cpu else 0
-    loss = given.x.new_zeros(len(given.x))
+    loss = first.new_zeros(len(given.y))
     for step, batch in enumerate(_batches(plan, given)):
         own = None if mine is None or step < fewest else mine > step
         h: Any = batch
@@ -149,7 +157,7 @@ def _own_steps(plan: Plan, given: Given) -> Tensor | None:
 def _rate(plan: Plan, given: Given, step: int, own: Tensor | None) -> Rate:
     """Return the rate of a step, which is 0 for clients that have taken all their steps."""
     rate = plan.rates[step] if given.rates is None else given.rates[:, step, None, None]
-    return rate if own is None else rate * own[:, None, None].to(given.x.dtype)
+    return rate if own is None else rate * own[:, None, None].to(next(iter(given.params.values())).dtype)
 
 
 def _batches(plan: Plan, given: Given) -> Iterator[Batch]:

@@ -13,6 +13,7 @@ Shapes: C clients, N examples with D features, B examples per step, H outputs of
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -44,6 +45,17 @@ class Plan(NamedTuple):
     """Strength of the pull."""
     rates: Sequence[float]
     """Rate of each step; empty if the rates are tensors."""
+    front: "Front | None" = None
+    """What comes before the chain, if the model is not all chain."""
+
+
+class Front(NamedTuple):
+    """The part of a model that autograd differentiates."""
+
+    run: Callable[[Tree, Tensor], tuple[Tensor, Tree]]
+    """Return the features (N, D) and the buffers after the pass, from the parameters and the inputs."""
+    params: tuple[str, ...]
+    buffers: tuple[str, ...]
 
 
 class Given(NamedTuple):
@@ -82,16 +94,18 @@ class Batch(NamedTuple):
 
 
 def build_layers(plan: Plan, given: Given) -> "list[Layer]":
-    """Return the layers of the chain, from the first to the last."""
+    """Return the layers of the model, from the first to the last."""
     first, *others = plan.chain
     assert isinstance(first, Dense)
-    bottom = (_Span if _span_is_cheaper(plan, given, first) else _Bottom)(plan, given, first)
-    return [bottom, *(_Weights(plan, given, part) if isinstance(part, Dense) else _Function(part) for part in others)]
+    bottom: list[Layer] = [(_Span if _span_is_cheaper(plan, given, first) else _Bottom)(plan, given, first)]
+    if plan.front is not None:
+        bottom = [_Taped(plan, given, plan.front), _Weights(plan, given, first)]
+    return bottom + [_Weights(plan, given, part) if isinstance(part, Dense) else _Function(part) for part in others]
 
 
 def _span_is_cheaper(plan: Plan, given: Given, first: Dense) -> bool:
     """Compare the numbers of multiplications of the two ways to train the first layer."""
-    if first.weight not in plan.over:
+    if first.weight not in plan.over or plan.front is not None:
         return False
     N, D = given.x.shape[1:]
     H = given.params[first.weight].shape[1]
@@ -138,7 +152,7 @@ class _Parameter:
         self._momentum, self._mu = plan.momentum, plan.mu
         self._name, self._is_bias, self.is_trained = name, given.params[name].ndim == 2, name in plan.over
         start, centre, control = given.params[name], given.centre.get(name), given.control.get(name)
-        self.value = _rows(start).clone(memory_format=torch.contiguous_format) if self.is_trained else _rows(start)
+        self.value = _rows(start).clone() if self.is_trained else _rows(start)
         self._centre = None if centre is None else _rows(centre)
         self._control = None if control is None else _rows(control)
         self._velocity = torch.zeros_like(self.value) if plan.momentum and self.is_trained else None
@@ -161,9 +175,14 @@ class _Parameter:
         _add(self._velocity, self._control, -1.0)
         _add(self.value, self._velocity, -rate)
 
+    @property
+    def own(self) -> Tensor:
+        """The value in the shape of the parameter."""
+        return self.value[:, 0] if self._is_bias else self.value
+
     def trained(self) -> Tree:
         """Return the parameter, if it was trained."""
-        return {self._name: self.value[:, 0] if self._is_bias else self.value} if self.is_trained else {}
+        return {self._name: self.own} if self.is_trained else {}
 
 
 class _Weights(Layer):
@@ -208,6 +227,32 @@ class _Bottom(_Weights):
     def backward(self, g: Tensor, rate: Rate) -> Tensor:
         self._step(g, rate)
         return g
+
+
+class _Taped(Layer):
+    """Everything before the chain, for one client, by autograd."""
+
+    def __init__(self, plan: Plan, given: Given, front: Front) -> None:
+        self._front, self._x = front, given.x
+        self._params = {name: _Parameter(plan, given, name) for name in front.params}
+        self._state = {name: given.params[name][0] for name in front.buffers}
+
+    def forward(self, h: Batch) -> Tensor:
+        self._leaves = {name: part.own[0].detach().requires_grad_() for name, part in self._params.items()}
+        with torch.enable_grad():
+            self._h, self._state = self._front.run({**self._leaves, **self._state}, h.take(self._x)[0])
+        return self._h.detach()[None]
+
+    def backward(self, g: Tensor, rate: Rate) -> Tensor:
+        leaves = {name: leaf for name, leaf in self._leaves.items() if self._params[name].is_trained}
+        slopes = torch.autograd.grad(self._h, list(leaves.values()), g[0], materialize_grads=True) if leaves else ()
+        for name, slope in zip(leaves, slopes, strict=True):
+            self._params[name].step(partial(_add_to, slope), rate)
+        return g
+
+    def trained(self) -> Tree:
+        params = {name: value for part in self._params.values() for name, value in part.trained().items()}
+        return {**params, **{name: value[None] for name, value in self._state.items()}}
 
 
 class _Span(Layer):
@@ -272,8 +317,8 @@ class _Span(Layer):
 
 
 def _rows(value: Tensor) -> Tensor:
-    """Return a weight (C, H, D) as it is, and a bias (C, H) as one row (C, 1, H)."""
-    return value if value.ndim == 3 else value[:, None]
+    """Return a bias (C, H) as one row (C, 1, H), and anything else as it is."""
+    return value[:, None] if value.ndim == 2 else value
 
 
 def _add(target: Tensor, other: Tensor | None, rate: Rate) -> None:
@@ -283,12 +328,13 @@ def _add(target: Tensor, other: Tensor | None, rate: Rate) -> None:
 
 
 def _step_bias(bias: _Parameter | None, g: Tensor, rate: Rate) -> None:
-    def add_sum(target: Tensor, keep: float, rate: Rate) -> None:
-        """Change target to keep * target - rate * gradient."""
-        _add(target if keep == 1 else target.mul_(keep), g.sum(1, keepdim=True), -rate)
-
     if bias is not None:
-        bias.step(add_sum, rate)
+        bias.step(partial(_add_to, g.sum(1)), rate)
+
+
+def _add_to(slope: Tensor, target: Tensor, keep: float, rate: Rate) -> None:
+    """Change target to keep * target - rate * slope."""
+    _add(target if keep == 1 else target.mul_(keep), slope.view_as(target), -rate)
 
 
 def _product(x: Tensor, weight: Tensor) -> Tensor:
