@@ -35,7 +35,8 @@ from coterie.server.rounds import Rounds
 from coterie.settings import length
 from coterie.storage.artifact import Members, read_artifact
 from coterie.storage.checkpoint import load_checkpoint
-from coterie.storage.folder import read_history, read_recipe, read_rows, read_summary
+from coterie.storage.folder import read_history, read_rows, read_summary
+from coterie.storage.origin import read_origin
 from coterie.storage.store import PersonalStore
 
 logger = logging.getLogger("coterie")
@@ -227,7 +228,7 @@ def load(folder: str | Path, model: nn.Module | Model | None = None, method: Met
 
 
 def _load(path: Path, model: nn.Module | Model | None, method: Method | None) -> Run:
-    recipe, artifact = read_recipe(path), read_artifact(path)
+    origin, artifact = read_origin(path), read_artifact(path)
     announcement = Announcement.from_json(artifact.announcement, model, method)
     work = announcement.work(torch.device("cpu"), artifact.initial)
     members = artifact.members
@@ -237,7 +238,7 @@ def _load(path: Path, model: nn.Module | Model | None, method: Method | None) ->
         return work.create(members.ids[i], work.num_outputs(own))
 
     store = PersonalStore(create, len(members.ids), torch.device("cpu"))
-    index, trees = load_checkpoint(path / "checkpoint", store, {})
+    index, trees = load_checkpoint(path / "checkpoint", store, origin.run)
     if not trees:
         raise UserError(
             f"{path} has no checkpoint: the run was stopped before its first one (run.checkpoint_every), or the folder "
@@ -267,7 +268,7 @@ def _load(path: Path, model: nn.Module | Model | None, method: Method | None) ->
         read_history(path, index),
         summary,
         read_rows(path) if summary else [],
-        length(recipe["eval"]["adapt_steps"]),
+        length(origin.recipe["eval"]["adapt_steps"]),
     )
 
 

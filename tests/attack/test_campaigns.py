@@ -1,5 +1,6 @@
 """A short sample of every campaign, and for each a defence that is switched off, which the campaign must notice."""
 
+import json
 import os
 from pathlib import Path
 
@@ -71,6 +72,21 @@ def test_bits_notice_a_checkpoint_that_is_not_checked(monkeypatch: pytest.Monkey
     assert "fell back" in attempted(bits.CAMPAIGN, seed).what
     monkeypatch.setattr(checkpoint, "_checked", lambda path, *_: path.read_bytes())
     assert "another shared, in silence" in attempted(bits.CAMPAIGN, seed).what
+
+
+def test_files_of_another_run_are_held() -> None:
+    bits.prepare()
+    swaps = [each for each in bits.all_damages() if isinstance(each[1], bits.Swap)]
+    seeds = [_seed(bits.all_damages(), each, bits.STRIDE) for each in swaps]
+    assert [tried for seed in seeds if (tried := attempted(bits.CAMPAIGN, seed)).outcome != "held"] == []
+
+
+def test_bits_notice_checkpoints_that_may_belong_to_any_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    bits.prepare()
+    swap = bits.Swap(("checkpoint",), bits.others()["finished"])
+    seed = _seed(bits.all_damages(), ("finished", swap), bits.STRIDE)
+    monkeypatch.setattr(checkpoint, "_manifest", lambda target, run: json.loads((target / "manifest.json").read_text()))
+    assert "another shared, memory, personal, in silence" in attempted(bits.CAMPAIGN, seed).what
 
 
 def test_messages_notice_a_reply_that_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,14 +26,14 @@ def run(
     """Train the federation of RECIPE. Without a recipe, train on the built-in digits data."""
     from coterie import recipe as recipes
     from coterie.lab.papers.sheet import Sheet
-    from coterie.storage.folder import read_recipe
+    from coterie.storage.origin import read_origin
     from coterie.track.bars import RunProgress
     from coterie.training import Training
 
     if resume is not None and out is not None:
         raise UserError("--resume continues in its own folder; omit --out")
     if resume is not None:
-        read_recipe(resume)
+        read_origin(resume)
     source = recipe or (resume / "recipe.toml" if resume is not None else "digits")
     tree = recipes.load(source)
     if "experiment" in tree:
