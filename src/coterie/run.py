@@ -32,7 +32,7 @@ from coterie.measure.summary import (
 from coterie.models.model import Model
 from coterie.report.words import people, things
 from coterie.server.rounds import Rounds
-from coterie.settings import length
+from coterie.settings import length, user_path
 from coterie.storage.artifact import Members, read_artifact
 from coterie.storage.checkpoint import load_checkpoint
 from coterie.storage.folder import read_history, read_rows, read_summary
@@ -220,7 +220,7 @@ def load(folder: str | Path, model: nn.Module | Model | None = None, method: Met
     """
     if not isinstance(model, nn.Module | Model | None):
         raise UserError(f"model must be your nn.Module, not {model!r}; omit it if the run used a model of Coterie")
-    path = Path(folder)
+    path = user_path(folder)
     try:
         return _load(path, model, method)
     except OSError as error:

@@ -20,6 +20,7 @@ from coterie.prepare import prepare
 from coterie.recipe import NAMED, PLAIN, Recipe, Tables, changed, make
 from coterie.report.page import page
 from coterie.run import Run
+from coterie.settings import user_path
 from coterie.storage.artifact import Artifact, Members, read_artifact, write_artifact
 from coterie.storage.checkpoint import tidy
 from coterie.storage.folder import RunFolder
@@ -127,7 +128,7 @@ def train(
     if isinstance(method, Method):
         own["method"] = _with(method, "method", tables.pop("method", {}))
     recipe = replace(Recipe.parse(changed(tree, tables)), **own)
-    training = Training(recipe, federation, None if out is None else Path(out), resume=resume)
+    training = Training(recipe, federation, None if out is None else user_path(out), resume=resume)
     with on_stderr(training.clients, training.rounds, progress) as shown:
 
         def after(record: Record) -> None:
