@@ -43,6 +43,11 @@ def test_what_was_sealed_is_read_and_no_bit_can_change(content, read, expected):
             read(each)
 
 
+def test_a_file_of_an_earlier_version_has_no_facts():
+    with pytest.raises(BrokenSealError):
+        read_toml(sealed_toml(TREE, {}))
+
+
 def test_other_programs_can_read_sealed_files():
     assert {**json.loads(sealed_json(TREE)), "sha256": "0" * 64} == {**TREE, "sha256": "0" * 64}
     assert tomllib.loads(sealed_toml(TREE, FACTS).decode()) == TREE

@@ -30,7 +30,7 @@ TOML = Format(f"\n# {KEY} of everything above, without this line: ".encode(), b"
 
 
 class BrokenSealError(ValueError):
-    """A file that differs from what was written, or that an earlier version of Coterie wrote without a seal."""
+    """A file that differs from what was written, or that an earlier version of Coterie wrote in another form."""
 
     def __init__(self) -> None:
         super().__init__("its sha256 does not match its content")
@@ -60,6 +60,8 @@ def read_toml(content: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     _check(content, TOML)
     text = content.decode()
     *comments, _ = (line[2:].split(": ", 1) for line in text.split("\n") if line.startswith("# "))
+    if not comments:
+        raise BrokenSealError  # an earlier version of Coterie wrote no facts
     return tomllib.loads(text), dict(comments)
 
 

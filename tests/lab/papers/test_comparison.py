@@ -46,7 +46,7 @@ def folder(tmp_path):
         "train_loss": 0.375,
         "cost": {"flops": 16},
     }
-    origin = Origin({"run": {"rounds": 4, "eval_last": 2}}, {})
+    origin = Origin({"run": {"rounds": 4, "eval_last": 2}}, {"federation": "f00d"})
     origin.write(tmp_path)
     last = origin.run
     with (tmp_path / "rounds.jsonl").open("wb") as log:
