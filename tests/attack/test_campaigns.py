@@ -8,7 +8,7 @@ import pytest
 import torch
 from rich.progress import Progress
 
-from attack import bits, commands, kills, messages, operations, readers
+from attack import bits, commands, edits, kills, messages, operations, readers
 from attack.campaign import Campaign, Escape, attempted, outcomes
 from attack.campaigns import CAMPAIGNS
 from attack.run import attack, past, table
@@ -17,13 +17,14 @@ from coterie.storage import checkpoint, folder
 from coterie.training import Training
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-SAMPLE = {"kills": 2, "operations": 4, "bits": 60, "messages": 60, "commands": 16, "readers": 0}  # see test_readers.py
+SAMPLE = {"kills": 2, "operations": 4, "bits": 60, "messages": 60, "commands": 16}
+"""Number of attempts of a campaign. Those of `readers` and `edits` are in test_readers.py."""
 
 
 @pytest.mark.parametrize("campaign", CAMPAIGNS, ids=lambda campaign: campaign.name)
 def test_a_sample_is_held(campaign: Campaign) -> None:
     number = campaign.prepare()
-    sample = SAMPLE[campaign.name]
+    sample = SAMPLE.get(campaign.name, 0)
     seeds = range(0, number, number // sample)[:sample] if sample and number < 1 << 31 else range(sample)
     tried = [attempted(campaign, seed) for seed in seeds]
     assert [outcome for outcome in tried if outcome.outcome != "held"] == []
@@ -108,6 +109,14 @@ def test_readers_notice_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     place = [*readers.attempts()].index("libsvm")
     tried = [attempted(readers.CAMPAIGN, place + 16 * number) for number in range(20)]
     assert any("RuntimeError" in outcome.what for outcome in tried if outcome.outcome == "escaped")
+
+
+def test_edits_notice_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.data.sets.libsvm.UserError", RuntimeError)
+    outcome = attempted(edits.CAMPAIGN, [*edits.sources()].index("libsvm"))
+    assert outcome.outcome == "escaped"
+    assert "libsvm: RuntimeError" in outcome.what
+    assert "Draw 2" in outcome.what
 
 
 def _seed(everything: tuple[object, ...], wanted: object, stride: int) -> int:
