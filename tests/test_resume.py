@@ -16,6 +16,7 @@ import torch
 import coterie
 from coterie.storage.artifact import ANNOUNCEMENT, INITIAL, MEMBERS
 from coterie.storage.checkpoint import load_checkpoint
+from coterie.storage.origin import read_origin
 from coterie.storage.store import PersonalStore
 from engines import slow_unless
 
@@ -59,7 +60,7 @@ def finished(folder: Path) -> dict[str, object]:
 def personal(folder: Path) -> list[dict[str, tuple]]:
     """Return each client's state in bits. How states are divided into files depends on where a run was interrupted."""
     store = PersonalStore(lambda client: {}, CLIENTS, torch.device("cpu"))
-    index, _ = load_checkpoint(folder / "checkpoint", store, {})
+    index, _ = load_checkpoint(folder / "checkpoint", store, read_origin(folder).run)
     assert f"round-{index:06d}" == max(path.name for path in (folder / "checkpoint").glob("round-*"))
     states = [
         {name: (value.dtype, value.shape, value.numpy().tobytes()) for name, value in store[client].items()}

@@ -13,13 +13,13 @@ from coterie.clients.machine import set_up
 from coterie.clients.simulated import Simulated
 from coterie.clients.work import Work
 from coterie.clients.workload import Workload
+from coterie.core.answers import planned
 from coterie.core.method import Calibrates, Method, Round
 from coterie.data.federation import Federation
 from coterie.errors import UserError
 from coterie.recipe import EngineSettings, Recipe
 from coterie.server.participation import Fixed
 from coterie.server.population import Population, PopulationSettings
-from coterie.server.round import planned
 from coterie.server.rounds import Rounds
 from coterie.settings import length
 

@@ -14,14 +14,13 @@ from coterie.aggregate.rule import Rule
 from coterie.core.method import Method
 from coterie.data.examples import Examples
 from coterie.data.federation import Federation
-from coterie.data.files.paths import user_path
 from coterie.data.partition.partition import Partition
 from coterie.data.sets.dataset import Dataset
 from coterie.errors import UserError
 from coterie.models.model import Model
 from coterie.server.participation import Fixed, Independent, Participation, Uniform
 from coterie.server.population import PopulationSettings
-from coterie.settings import Count, Gigabytes, Length, Size, check_values, settings
+from coterie.settings import Count, Gigabytes, Length, Size, check_values, settings, user_path
 
 T = TypeVar("T")
 

@@ -33,10 +33,11 @@ from coterie.measure.summary import (
 from coterie.models.model import Model
 from coterie.report.words import people, things
 from coterie.server.rounds import Rounds
-from coterie.settings import length
+from coterie.settings import length, user_path
 from coterie.storage.artifact import Members, read_artifact
 from coterie.storage.checkpoint import load_checkpoint
-from coterie.storage.folder import read_history, read_recipe, read_rows, read_summary
+from coterie.storage.folder import read_history, read_rows, read_summary
+from coterie.storage.origin import read_origin
 from coterie.storage.store import PersonalStore
 
 logger = logging.getLogger("coterie")
@@ -221,7 +222,7 @@ def load(folder: str | Path, model: nn.Module | Model | None = None, method: Met
     """
     if not isinstance(model, nn.Module | Model | None):
         raise UserError(f"model must be your nn.Module, not {model!r}; omit it if the run used a model of Coterie")
-    path = Path(folder)
+    path = user_path(folder)
     try:
         return _load(path, model, method)
     except OSError as error:
@@ -229,7 +230,7 @@ def load(folder: str | Path, model: nn.Module | Model | None = None, method: Met
 
 
 def _load(path: Path, model: nn.Module | Model | None, method: Method | None) -> Run:
-    recipe, artifact = read_recipe(path), read_artifact(path)
+    origin, artifact = read_origin(path), read_artifact(path)
     announcement = Announcement.from_json(artifact.announcement, model, method)
     work = announcement.work(torch.device("cpu"), artifact.initial)
     members = artifact.members
@@ -239,7 +240,7 @@ def _load(path: Path, model: nn.Module | Model | None, method: Method | None) ->
         return work.create(members.ids[i], work.num_outputs(own))
 
     store = PersonalStore(create, len(members.ids), torch.device("cpu"))
-    index, trees = load_checkpoint(path / "checkpoint", store, {})
+    index, trees = load_checkpoint(path / "checkpoint", store, origin.run)
     if not trees:
         raise UserError(
             f"{path} has no checkpoint: the run was stopped before its first one (run.checkpoint_every), or the folder "
@@ -269,7 +270,7 @@ def _load(path: Path, model: nn.Module | Model | None, method: Method | None) ->
         read_history(path, index),
         summary,
         read_rows(path) if summary else [],
-        length(recipe["eval"]["adapt_steps"]),
+        length(origin.recipe["eval"]["adapt_steps"]),
     )
 
 

@@ -1,9 +1,10 @@
-"""Settings: checked, frozen dataclasses for everything that a recipe can name."""
+"""Settings: checked, frozen dataclasses for everything that a recipe can name, and paths that users write."""
 
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
 import numpy as np
@@ -30,6 +31,16 @@ def length(given: int | str) -> int:
     if not (found := re.fullmatch(r"([1-9]\d{0,17}) epochs?", str(given))):
         raise UserError(f'{given!r} must be a number of steps, or epochs such as "2 epochs"')
     return Epochs(found[1])
+
+
+def user_path(text: str | Path) -> Path:
+    """Return a path with ~ replaced by the home folder. Raise a UserError if there can be no such path."""
+    if "\0" in str(text):
+        raise UserError(f"the path {str(text)!r} contains a zero character; remove it")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise UserError(f"the path {str(text)!r} names the home folder of a user who does not exist") from None
 
 
 def _some(given: int | str) -> int | str:

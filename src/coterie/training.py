@@ -20,9 +20,11 @@ from coterie.prepare import prepare
 from coterie.recipe import NAMED, PLAIN, Recipe, Tables, changed, make
 from coterie.report.page import page
 from coterie.run import Run
+from coterie.settings import user_path
 from coterie.storage.artifact import Artifact, Members, read_artifact, write_artifact
 from coterie.storage.checkpoint import tidy
 from coterie.storage.folder import RunFolder
+from coterie.storage.origin import Origin
 from coterie.track.bars import on_stderr
 
 logger = logging.getLogger("coterie")
@@ -126,7 +128,7 @@ def train(
     if isinstance(method, Method):
         own["method"] = _with(method, "method", tables.pop("method", {}))
     recipe = replace(Recipe.parse(changed(tree, tables)), **own)
-    training = Training(recipe, federation, None if out is None else Path(out), resume=resume)
+    training = Training(recipe, federation, None if out is None else user_path(out), resume=resume)
     with on_stderr(training.clients, training.rounds, progress) as shown:
 
         def after(record: Record) -> None:
@@ -145,16 +147,19 @@ class Training:
     ) -> None:
         self.recipe = recipe
         self.announcement, self.clients, self.rounds = prepare(recipe, federation)
-        self._folder = _open(out, recipe, resume)
-        if self._folder:
-            model = digest(self.rounds.task.initial)
-            self._facts = {"federation": federation.fingerprint(), "initial model": model}
+        if resume and out is None:
+            raise UserError("to resume, name the folder of the run: out=FOLDER")
+        self._folder: RunFolder | None = None
+        if out is not None:
+            facts = {"federation": federation.fingerprint(), "initial model": digest(self.rounds.task.initial)}
+            origin = Origin(recipe.as_dict(), facts)
+            self._folder = RunFolder.reopen(out, origin) if resume else RunFolder.create(out, origin)
             with self._folder.writing():
                 if resume:
                     self._restore(self._folder)
-                    self._folder.lengthen(recipe.as_dict())
+                    self._folder.lengthen(origin)
                 else:
-                    write_artifact(self._folder.path, self._artifact())
+                    write_artifact(self._folder.path, self._artifact(), origin.run)
                 self._folder.note_command()
 
     def play(
@@ -207,13 +212,13 @@ class Training:
     def _checkpoint(self, folder: RunFolder) -> None:
         trees = {"shared": self.rounds.shared, "memory": self.rounds.memory}
         folder.sync()
-        self.clients.save(folder.checkpoints, len(self.rounds.history), trees, self._facts)
+        self.clients.save(folder.checkpoints, len(self.rounds.history), trees, folder.run)
 
     def _restore(self, folder: RunFolder) -> None:
         started = folder.num_records() > 0
         if started:
             read_artifact(folder.path)
-        index, trees = self.clients.restore(folder.checkpoints, self._facts)
+        index, trees = self.clients.restore(folder.checkpoints, folder.run)
         if index == 0 and folder.num_records() > self.recipe.run.checkpoint_every:
             raise UserError(f"{folder.checkpoints} is gone; start the run again in another folder")
         self.rounds.history = folder.rewind(index)
@@ -222,9 +227,9 @@ class Training:
             stored = trees["memory"]
             added = {name: stored[name] for name in sorted(stored.keys() - self.rounds.memory.keys())}
             self.rounds.memory = like({**self.rounds.memory, **added}, stored)  # a method may add names in any round
-        tidy(folder.checkpoints, index)
+        tidy(folder.checkpoints, index, folder.run)
         if not started:  # the run may have been killed before it wrote these files
-            write_artifact(folder.path, self._artifact())
+            write_artifact(folder.path, self._artifact(), folder.run)
 
     def _artifact(self) -> Artifact:
         federation = self.clients.load.federation
@@ -254,11 +259,3 @@ def _with(part: T, section: str, keys: Mapping[str, Any]) -> T:
         return part
     before = {field.name: getattr(part, field.name) for field in fields(part)}  # type: ignore[arg-type]
     return make(type(part), section, {**before, **keys})
-
-
-def _open(out: Path | None, recipe: Recipe, resume: bool) -> RunFolder | None:
-    if out is None:
-        if resume:
-            raise UserError("to resume, name the folder of the run: out=FOLDER")
-        return None
-    return RunFolder.reopen(out, recipe.as_dict()) if resume else RunFolder.create(out, recipe.as_dict())

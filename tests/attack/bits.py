@@ -1,4 +1,7 @@
-"""Campaign `bits`: damaged run folders. Whoever reads one is told, or sees what was there before the damage."""
+"""Campaign `bits`: run folders with damage, or with files of another run.
+
+A reader is told, or sees what was there before.
+"""
 
 import hashlib
 import logging
@@ -15,7 +18,7 @@ from torch import Tensor
 import coterie
 from attack.campaign import Campaign, Escape
 from attack.children import command
-from attack.damage import Damage, damages
+from attack.damage import Damage, Swap, damages, swaps
 from attack.folders import settings, unbroken, warm_up, workspace
 from coterie.errors import UserError
 
@@ -180,10 +183,21 @@ def views(name: str, reader: str, rounds: int) -> Views:
 
 
 @cache
-def all_damages() -> tuple[tuple[str, Damage], ...]:
+def others() -> dict[str, Path]:
+    """Return for each folder a finished run that differs from it by its seed."""
+    found = {"finished": settings("pflego", 3, 1), "killed": settings("ditto", 6, 2)}
+    for name, arguments in found.items():
+        ended = command("run", *arguments, "--set", "run.seed=1", "--out", workspace() / f"other-{name}")
+        assert ended.code == 0, ended.output
+    return {name: workspace() / f"other-{name}" for name in found}
+
+
+@cache
+def all_damages() -> tuple[tuple[str, Damage | Swap], ...]:
     """Return every damage to every file of both folders. A run without summary.json has just not finished."""
-    found = []
+    found: list[tuple[str, Damage | Swap]] = []
     for name, folder in folders().items():
+        found += [(name, swap) for swap in swaps(others()[name])]
         files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
         found += [(name, damage) for damage in damages(folder, files) if damage[:2] != ("summary.json", "lost")]
     return tuple(found)
@@ -202,7 +216,7 @@ def prepare() -> int:
 def attempt(seed: int, folder: Path) -> str:
     """Damage one file and read the folder in every way."""
     name, damage = all_damages()[seed * STRIDE % len(all_damages())]
-    about = f"{name}: {damage.kind} {damage.place} of {damage.file}"
+    about = f"{name}: {damage}"
     out = folder / "run"
     shutil.copytree(folders()[name], out)
     if not damage.to(out):
@@ -262,8 +276,8 @@ class _Warnings(logging.Handler):
 
 CAMPAIGN = Campaign(
     "bits",
-    "single bits, cuts and overwritten ranges of a run folder: a reader refuses, falls back with a warning, or sees "
-    "what was there before",
+    "single bits, cuts and overwritten ranges of a run folder, and files of another run: a reader refuses, falls back "
+    "with a warning, or sees what was there before",
     attempt,
     prepare,
     20_000,

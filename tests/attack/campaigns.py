@@ -1,6 +1,6 @@
 """All campaigns, in the order in which they run."""
 
-from attack import bits, commands, kills, messages, operations, readers
+from attack import bits, commands, edits, kills, messages, operations, readers
 
 CAMPAIGNS = (
     kills.CAMPAIGN,
@@ -9,4 +9,5 @@ CAMPAIGNS = (
     messages.CAMPAIGN,
     commands.CAMPAIGN,
     readers.CAMPAIGN,
+    edits.CAMPAIGN,
 )

@@ -1,6 +1,8 @@
-"""Every single bit of a file, and samples of other damage: cuts, overwritten ranges, lost and repeated lines."""
+"""Every single bit of a file, samples of other damage such as cuts and lost lines, and files of another run."""
 
+import shutil
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -19,6 +21,9 @@ class Damage(NamedTuple):
     file: str
     kind: str
     place: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.place} of {self.file}"
 
     def to(self, folder: Path) -> bool:
         """Damage the file in a folder. Returns whether that changed it."""
@@ -57,6 +62,46 @@ class Damage(NamedTuple):
                 lines[line], lines[other] = lines[other], lines[line]
                 return b"".join(lines)
         raise AssertionError(self.kind)
+
+
+class Swap(NamedTuple):
+    """Whole files or folders that are replaced by those of another run."""
+
+    names: tuple[str, ...]
+    other: Path
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.names)} of another run"
+
+    def to(self, folder: Path) -> bool:
+        """Replace them in a folder."""
+        for name in self.names:
+            source, target = self.other / name, folder / name
+            if source.is_dir():
+                shutil.rmtree(target, ignore_errors=True)
+                shutil.copytree(source, target)
+            else:
+                shutil.copy(source, target)
+        return True
+
+
+PARTS = (
+    ("rounds.jsonl",),
+    ("summary.json", "clients.csv"),
+    ("announcement.json", "initial.safetensors", "clients.safetensors"),
+    ("checkpoint",),
+)
+"""Files that agree with each other, besides the recipe."""
+
+
+def swaps(other: Path) -> Iterator[Swap]:
+    """Yield swaps of the recipe, of each checkpoint, and of all combinations of the other parts."""
+    yield Swap(("recipe.toml",), other)
+    for path in sorted(other.glob("checkpoint/round-*")):
+        yield Swap((f"checkpoint/{path.name}",), other)
+    for size in range(1, len(PARTS) + 1):
+        for parts in combinations(PARTS, size):
+            yield Swap(tuple(name for part in parts for name in part), other)
 
 
 BYTES = ("cut", "zeros", "noise", "more")

@@ -1,5 +1,6 @@
 """A short sample of every campaign, and for each a defence that is switched off, which the campaign must notice."""
 
+import json
 import os
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from rich.progress import Progress
 
-from attack import bits, commands, kills, messages, operations, readers
+from attack import bits, commands, edits, kills, messages, operations, readers
 from attack.campaign import Campaign, Escape, attempted, outcomes
 from attack.campaigns import CAMPAIGNS
 from attack.run import attack, past, table
@@ -16,13 +17,14 @@ from coterie.storage import checkpoint, folder
 from coterie.training import Training
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-SAMPLE = {"kills": 2, "operations": 4, "bits": 60, "messages": 60, "commands": 16, "readers": 0}  # see test_readers.py
+SAMPLE = {"kills": 2, "operations": 4, "bits": 60, "messages": 60, "commands": 16}
+"""Number of attempts of a campaign. Those of `readers` and `edits` are in test_readers.py."""
 
 
 @pytest.mark.parametrize("campaign", CAMPAIGNS, ids=lambda campaign: campaign.name)
 def test_a_sample_is_held(campaign: Campaign) -> None:
     number = campaign.prepare()
-    sample = SAMPLE[campaign.name]
+    sample = SAMPLE.get(campaign.name, 0)
     seeds = range(0, number, number // sample)[:sample] if sample and number < 1 << 31 else range(sample)
     tried = [attempted(campaign, seed) for seed in seeds]
     assert [outcome for outcome in tried if outcome.outcome != "held"] == []
@@ -73,6 +75,21 @@ def test_bits_notice_a_checkpoint_that_is_not_checked(monkeypatch: pytest.Monkey
     assert "another shared, in silence" in attempted(bits.CAMPAIGN, seed).what
 
 
+def test_files_of_another_run_are_held() -> None:
+    bits.prepare()
+    swaps = [each for each in bits.all_damages() if isinstance(each[1], bits.Swap)]
+    seeds = [_seed(bits.all_damages(), each, bits.STRIDE) for each in swaps]
+    assert [tried for seed in seeds if (tried := attempted(bits.CAMPAIGN, seed)).outcome != "held"] == []
+
+
+def test_bits_notice_checkpoints_that_may_belong_to_any_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    bits.prepare()
+    swap = bits.Swap(("checkpoint",), bits.others()["finished"])
+    seed = _seed(bits.all_damages(), ("finished", swap), bits.STRIDE)
+    monkeypatch.setattr(checkpoint, "_manifest", lambda target, run: json.loads((target / "manifest.json").read_text()))
+    assert "another shared, memory, personal, in silence" in attempted(bits.CAMPAIGN, seed).what
+
+
 def test_messages_notice_a_reply_that_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     messages.prepare()
     seed = next(seed for seed in range(0, 3000, 3) if messages.plan(seed).kind == "nan")
@@ -92,6 +109,14 @@ def test_readers_notice_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     place = [*readers.attempts()].index("libsvm")
     tried = [attempted(readers.CAMPAIGN, place + 16 * number) for number in range(20)]
     assert any("RuntimeError" in outcome.what for outcome in tried if outcome.outcome == "escaped")
+
+
+def test_edits_notice_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.data.sets.libsvm.UserError", RuntimeError)
+    outcome = attempted(edits.CAMPAIGN, [*edits.sources()].index("libsvm"))
+    assert outcome.outcome == "escaped"
+    assert "libsvm: RuntimeError" in outcome.what
+    assert "Draw 2" in outcome.what
 
 
 def _seed(everything: tuple[object, ...], wanted: object, stride: int) -> int:

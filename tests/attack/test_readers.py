@@ -1,13 +1,15 @@
-"""A short sample of the malformed inputs of `readers.py`, the same in every run."""
+"""A short sample of the malformed inputs of `readers.py` and `edits.py`, the same in every run."""
 
 from pathlib import Path
 
 import pytest
 
+from attack.edits import read, search, sources
 from attack.readers import attempts
 from coterie.errors import UserError
 
 SEEDS = 20
+EXAMPLES = 20
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")  # of zipfile, when an attempt writes its file
@@ -23,3 +25,9 @@ def test_a_malformed_input_is_read_or_refused(name: str, tmp_path: Path) -> None
         except Exception as error:
             raise AssertionError(f"{name}, seed {seed}: {error!r}") from error
     assert refused > 0, "the inputs are not malformed enough"
+
+
+@pytest.mark.parametrize("name", sources())
+def test_an_edited_file_is_read_or_refused(name: str) -> None:
+    assert read(sources()[name], {}) == "read"
+    search(name, EXAMPLES)

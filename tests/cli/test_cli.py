@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from commands import coterie, in_folder
-from coterie import __version__, registry
+from coterie import Federation, UserError, __version__, load, registry, train
 
 SMALL = ["run.rounds=4", "run.eval_every=2", "run.clients_per_round=3", "method.tau=2", "partition.clients=10"]
 
@@ -69,8 +69,8 @@ def test_a_run_leaves_a_folder_a_table_and_a_page(monkeypatch, tmp_path, capsys)
 
 
 def without_seal(text: str) -> dict[str, object]:
-    """Return summary.json without what says whether files were changed."""
-    return {name: value for name, value in json.loads(text).items() if name not in ("files", "sha256")}
+    """Return summary.json without what says whether files were changed or mixed up."""
+    return {name: value for name, value in json.loads(text).items() if name not in ("files", "run", "sha256")}
 
 
 def test_json_is_the_summary_and_nothing_else(monkeypatch, tmp_path, capsys):
@@ -223,6 +223,22 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(monkeypatch, tmp_path, cap
     assert run(monkeypatch, "--out", "file") == 2
     check_message(capsys, ["file"])
     assert (tmp_path / "file").read_text() == "mine too"
+
+
+def test_a_tilde_that_the_shell_leaves_is_the_home_folder(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert run(monkeypatch, "--out=~/run") == 0
+    assert coterie(monkeypatch, "run", "--resume", "~/run", "--set", "run.rounds=5") == 0
+    assert coterie(monkeypatch, "data", "show", "digits", "--out", "~/page.html") == 0
+    capsys.readouterr()
+    assert len(load("~/run").history) == 5
+    with pytest.raises(UserError, match="already holds a run"):
+        train(Federation.from_arrays({"a": ([[0.0], [1.0]], [0, 1])}), out="~/run")
+    assert {path.name for path in (tmp_path / "home").iterdir()} == {"run", "page.html"}
+    assert not (tmp_path / "~").exists()
+    for command in ("run", "sweep", "reproduce", "bench"):
+        assert coterie(monkeypatch, command, *["flower"] * (command != "run"), "--out", "~nobody-at-all/x") == 2
+        check_message(capsys, ["~nobody-at-all/x", "home folder of a user who does not exist"])
 
 
 def test_resume_from_what_is_not_a_run(monkeypatch, tmp_path, capsys):

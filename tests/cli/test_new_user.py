@@ -16,6 +16,7 @@ from coterie.cli.hints import WithHints
 from coterie.recipe import PLAIN
 
 SMALL = ["--set", "partition.clients=10", "--set", "method.tau=2", "--set", "run.clients_per_round=2"]
+EARLY = "\nStopped before training began. Run the same command again.\n"
 
 
 @pytest.fixture(autouse=True)
@@ -200,7 +201,21 @@ def test_a_signal_during_imports_is_no_traceback(tmp_path, number, code):
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, done.stderr) == (code, "")
+    assert (done.returncode, done.stderr) == (code, EARLY)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("function", ["coterie.recipe.Recipe.federation", "coterie.training.prepare"])
+def test_a_signal_before_the_first_round_says_what_to_do(tmp_path, function, number, code):
+    program = (
+        "import os, time\nfrom unittest.mock import patch\nfrom coterie.cli import main\n"
+        f"stop = lambda *_: (os.kill(os.getpid(), {int(number)}), time.sleep(9))\n"
+        f"with patch({function!r}, stop):\n    main()\n"
+    )
+    command = [sys.executable, "-c", program, "run", *SMALL, "--out", tmp_path / "run"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, EARLY)
+    assert not (tmp_path / "run").exists()
 
 
 def test_signals_are_handled_as_before_once_a_command_has_ended(monkeypatch, capsys):

@@ -78,6 +78,7 @@ def test_every_public_function_of_the_contract_has_a_docstring():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
                 inner = node.name in (
+                    "fits",
                     "found",
                     "known",
                     "along",

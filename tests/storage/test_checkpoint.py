@@ -1,7 +1,6 @@
 import json
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from coterie.storage.checkpoint import load_checkpoint, save_checkpoint
 from coterie.storage.files import write_atomically
 from coterie.storage.store import PersonalStore
 
-FACTS = {"federation": "f00d", "seed": 3, "labels": ["a", "b"]}
+RUN = "f00d"
 
 
 def trees(index: int) -> dict[str, Tree]:
@@ -33,16 +32,16 @@ def save(folder: Path, *indices: int) -> None:
     for index in indices:
         personal = new_store()
         personal[3] = {"h": torch.full((2,), float(index))}
-        save_checkpoint(folder, index, trees(index), personal, FACTS)
+        save_checkpoint(folder, index, trees(index), personal, RUN)
 
 
-def load(folder: Path, facts: dict[str, Any]) -> tuple[int, dict[str, Tree]]:
-    return load_checkpoint(folder, new_store(), facts)
+def load(folder: Path) -> tuple[int, dict[str, Tree]]:
+    return load_checkpoint(folder, new_store(), RUN)
 
 
 def assert_loads(folder: Path, index: int) -> None:
     personal = new_store()
-    found, loaded = load_checkpoint(folder, personal, FACTS)
+    found, loaded = load_checkpoint(folder, personal, RUN)
     assert found == index
     assert personal[3]["h"].tolist() == [index, index]
     assert personal[2] == {}
@@ -88,8 +87,8 @@ def test_what_was_saved_is_loaded(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 def test_slices_and_transposes_are_saved_as_they_look(tmp_path: Path) -> None:
     base = torch.arange(6.0).reshape(2, 3)
     tree = {"row": base[1], "transposed": base.clone().T, "learned": torch.ones(2, requires_grad=True)}
-    save_checkpoint(tmp_path, 1, {"shared": tree}, new_store(), {})
-    _, loaded = load(tmp_path, {})
+    save_checkpoint(tmp_path, 1, {"shared": tree}, new_store(), RUN)
+    _, loaded = load(tmp_path)
     assert loaded["shared"]["row"].tolist() == [3, 4, 5]
     assert loaded["shared"]["transposed"].tolist() == [[0, 3], [1, 4], [2, 5]]
     assert loaded["shared"]["learned"].tolist() == [1, 1]
@@ -97,8 +96,8 @@ def test_slices_and_transposes_are_saved_as_they_look(tmp_path: Path) -> None:
 
 def test_two_names_may_share_a_tensor(tmp_path: Path) -> None:
     same = torch.arange(3.0)
-    save_checkpoint(tmp_path, 1, {"shared": {"one": same, "two": same}}, new_store(), {})
-    _, loaded = load(tmp_path, {})
+    save_checkpoint(tmp_path, 1, {"shared": {"one": same, "two": same}}, new_store(), RUN)
+    _, loaded = load(tmp_path)
     assert loaded["shared"]["one"].tolist() == loaded["shared"]["two"].tolist() == [0, 1, 2]
 
 
@@ -107,7 +106,7 @@ def test_where_there_is_none_the_run_starts_at_round_0(tmp_path: Path, exists: b
     folder = tmp_path / "checkpoint"
     if exists:
         folder.mkdir()
-    assert load(folder, FACTS) == (0, {})
+    assert load(folder) == (0, {})
 
 
 def test_the_last_two_are_kept_and_the_newest_is_loaded(tmp_path: Path) -> None:
@@ -120,11 +119,11 @@ def test_the_last_two_are_kept_and_the_newest_is_loaded(tmp_path: Path) -> None:
 def test_a_checkpoint_writes_what_is_new_and_leaves_what_is_there(tmp_path: Path) -> None:
     personal = new_store()
     personal[3] = {"h": torch.ones(2)}
-    save_checkpoint(tmp_path, 5, {}, personal, FACTS)
+    save_checkpoint(tmp_path, 5, {}, personal, RUN)
     first = own_segment(tmp_path, 5)
     before = first.stat()
     personal[4] = {"h": torch.zeros(2)}
-    save_checkpoint(tmp_path, 10, {}, personal, FACTS)
+    save_checkpoint(tmp_path, 10, {}, personal, RUN)
     second = own_segment(tmp_path, 10)
     assert {*(tmp_path / "personal").iterdir()} == {first, second}
     assert (first.stat().st_ino, first.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
@@ -137,7 +136,7 @@ def test_rounds_are_ordered_as_numbers(tmp_path: Path) -> None:
 
 
 def test_a_round_saved_again_replaces_itself(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path, 5, {"shared": {"old": torch.ones(1)}, "extra": {}}, new_store(), {})
+    save_checkpoint(tmp_path, 5, {"shared": {"old": torch.ones(1)}, "extra": {}}, new_store(), RUN)
     save(tmp_path, 5)
     assert names(tmp_path) == ["personal", "round-000005"]
     assert_loads(tmp_path, 5)
@@ -186,32 +185,49 @@ def test_where_all_are_damaged_each_is_reported_and_nothing_is_started_over(
     for path in tmp_path.glob("round-*"):
         flip(path / "shared.safetensors", -1)
     with pytest.raises(UserError, match=r"all checkpoints in .* are damaged"):
-        load(tmp_path, FACTS)
+        load(tmp_path)
     assert [message.split(" is damaged")[0][-12:] for message in warnings(caplog)] == ["round-000010", "round-000005"]
 
 
-@pytest.mark.parametrize("name", list(FACTS))
-def test_another_federation_seed_or_label_set_cannot_be_resumed(tmp_path: Path, name: str) -> None:
-    save(tmp_path, 5)
-    with pytest.raises(UserError, match=rf"round-000005: the {name} differs"):
-        load(tmp_path, FACTS | {name: "another"})
+def test_a_checkpoint_of_another_run_is_told_and_the_one_before_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path / "mine", 5)
+    save_checkpoint(tmp_path / "other", 10, trees(10), new_store(), "another run")
+    (tmp_path / "other" / "round-000010").rename(tmp_path / "mine" / "round-000010")
+    assert_loads(tmp_path / "mine", 5)
+    (message,) = warnings(caplog)
+    assert "round-000010" in message
+    assert "belongs to another run" in message
+    checkpoint.tidy(tmp_path / "mine", 5, RUN)
+    assert names(tmp_path / "mine") == ["personal", "round-000005"]
 
 
-def test_a_fact_that_was_not_recorded_differs(tmp_path: Path) -> None:
-    save(tmp_path, 5)
-    with pytest.raises(UserError, match="the version differs"):
-        load(tmp_path, FACTS | {"version": 2})
+def test_checkpoints_of_another_run_only_are_refused(tmp_path: Path) -> None:
+    save(tmp_path, 5, 10)
+    with pytest.raises(UserError, match=r"all checkpoints in .* belong to another run; restore them"):
+        load_checkpoint(tmp_path, new_store(), "another run")
+
+
+def test_a_checkpoint_under_the_name_of_another_round_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, 5, 10)
+    (tmp_path / "round-000005").rename(tmp_path / "round-000012")
+    assert_loads(tmp_path, 10)
+    (message,) = warnings(caplog)
+    assert "round-000012" in message
+    assert "it is the checkpoint of round 5" in message
 
 
 def test_equal_runs_have_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "FAN", 3)
     for name in ("one", "two"):
-        order = FACTS if name == "one" else dict(reversed(FACTS.items()))
         personal = new_store()
         for index in range(1, 9):
             for client in (index % 8, 3 * index % 8, index % 3):
                 personal[client] = {"h": torch.full((client % 2 + 1,), float(index))}
-            save_checkpoint(tmp_path / name, index, trees(index), personal, order)
+            save_checkpoint(tmp_path / name, index, trees(index), personal, RUN)
     files = {path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file()}
     assert files == {path.relative_to(tmp_path / "two") for path in (tmp_path / "two").rglob("*") if path.is_file()}
     assert names(tmp_path / "one" / "round-000008") == [
@@ -260,11 +276,11 @@ def test_a_save_that_fails_leaves_the_checkpoints_as_they_were(tmp_path: Path, m
     assert names(tmp_path) == ["personal", "round-000010", "round-000015"]
 
 
-def test_the_manifest_says_the_round_and_the_facts(tmp_path: Path) -> None:
+def test_the_manifest_says_the_round_and_the_run(tmp_path: Path) -> None:
     save(tmp_path, 5)
     manifest = json.loads((tmp_path / "round-000005" / "manifest.json").read_text())
     assert manifest["round"] == 5
-    assert manifest.items() >= FACTS.items()
+    assert manifest["run"] == RUN
     assert all(len(digest) == 64 for digest in manifest["sha256"].values())
 
 

@@ -97,13 +97,13 @@ def put(personal: PersonalStore, index: int) -> None:
 
 
 def save(folder: Path, index: int, personal: PersonalStore) -> None:
-    save_checkpoint(folder, index, {"shared": {"w": torch.tensor(index)}}, personal, {})
+    save_checkpoint(folder, index, {"shared": {"w": torch.tensor(index)}}, personal, "a run")
 
 
 def load(folder: Path, states: list[Any]) -> tuple[int, PersonalStore]:
     """Return the round and the states of the checkpoint that is found, after checking that it is whole."""
     personal = new_store()
-    index, trees = load_checkpoint(folder, personal, {})
+    index, trees = load_checkpoint(folder, personal, "a run")
     assert contents(personal) == states[index]
     assert index == 0 or trees["shared"]["w"] == index
     return index, personal

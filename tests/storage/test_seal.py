@@ -15,7 +15,7 @@ from coterie.storage.seal import (
     sealed_toml,
 )
 
-TREE = {"run": {"rounds": 3, "rho": 0.01}, "name": "ä", "sizes": [1, 2]}
+TREE = {"run": {"rounds": 3, "rho": 0.01}, "name": "ä\n# federation: c\x85# d", "sizes": [1, 2]}
 
 
 def flipped(content: bytes) -> list[bytes]:
@@ -28,19 +28,29 @@ def flipped(content: bytes) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize(("seal", "read"), [(sealed_json, read_json), (sealed_toml, read_toml)])
-def test_what_was_sealed_is_read_and_no_bit_can_change(seal, read):
-    content = seal(TREE)
-    assert read(content) == TREE
-    damaged = [*flipped(content), *(content[:size] for size in range(len(content))), content + b"\n", seal({})[:-1]]
+FACTS = {"initial model": "a1", "federation": "b: 2"}
+
+
+@pytest.mark.parametrize(
+    ("content", "read", "expected"),
+    [(sealed_json(TREE), read_json, TREE), (sealed_toml(TREE, FACTS), read_toml, (TREE, FACTS))],
+)
+def test_what_was_sealed_is_read_and_no_bit_can_change(content, read, expected):
+    assert read(content) == expected
+    damaged = [*flipped(content), *(content[:size] for size in range(len(content))), content + b"\n"]
     for each in damaged:
         with pytest.raises(BrokenSealError):
             read(each)
 
 
+def test_a_file_of_an_earlier_version_has_no_facts():
+    with pytest.raises(BrokenSealError):
+        read_toml(sealed_toml(TREE, {}))
+
+
 def test_other_programs_can_read_sealed_files():
     assert {**json.loads(sealed_json(TREE)), "sha256": "0" * 64} == {**TREE, "sha256": "0" * 64}
-    assert tomllib.loads(sealed_toml(TREE).decode()) == TREE
+    assert tomllib.loads(sealed_toml(TREE, FACTS).decode()) == TREE
 
 
 def test_a_line_belongs_behind_the_line_before():

@@ -257,12 +257,12 @@ def test_it_is_a_dict_that_forgets_what_came_after_the_last_checkpoint(operation
                     kept[client] = model[client]
             elif operation == "checkpoint":
                 index += 1
-                save_checkpoint(folder, index, {"shared": {}}, kept, {})
+                save_checkpoint(folder, index, {"shared": {}}, kept, "a run")
                 saved = dict(model)
                 assert_disk_is_bounded(folder, index, model)
             else:
                 kept, model = new_store(8), dict(saved)
-                assert load_checkpoint(folder, kept, {})[0] == index
+                assert load_checkpoint(folder, kept, "a run")[0] == index
             for client in range(8):
                 assert_same(kept[client], model.get(client, born(client)))
 

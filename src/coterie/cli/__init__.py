@@ -6,11 +6,13 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the command line. A signal that arrives before there is anything to save ends the program quietly."""
+    """Run the command line. A signal that arrives before there is anything to save ends the program at once."""
     received: list[int] = []
 
     def leave(number: int, _: Any) -> None:
         received.append(number)
+        for each in before:
+            signal.signal(each, signal.SIG_DFL)  # the next one need not wait for anything
         sys.exit(128 + number)
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -20,6 +22,7 @@ def main() -> None:
         run_app()
     except BaseException:
         if received:  # an import that is interrupted may fail with any exception
+            sys.stderr.write("\nStopped before training began. Run the same command again.\n")
             sys.exit(128 + received[0])
         raise
     finally:

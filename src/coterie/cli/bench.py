@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from coterie.cli.common import home
 from coterie.errors import UserError
 
 
@@ -16,7 +17,9 @@ def bench(
         typer.Argument(help="Benchmarks A to F, see docs/performance.md (default: all)."),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Repetitions of each variant; the medians are reported.")] = 5,
-    out: Annotated[Path, typer.Option(help="Folder for the results, one LETTER.json per benchmark.")] = Path("bench"),
+    out: Annotated[
+        Path, typer.Option(callback=home, help="Folder for the results, one LETTER.json per benchmark.")
+    ] = Path("bench"),
 ) -> None:
     """Measure speed and memory, and compare the ratios with their targets. Needs a source checkout."""
     _add_checkout()

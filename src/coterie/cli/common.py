@@ -3,6 +3,7 @@
 import logging
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,13 @@ Changes = Annotated[
         help="Change a setting, such as run.rounds=50 or data.path=DIR. Repeatable. KEY= restores the default.",
     ),
 ]
+
+
+def home(path: Path | None) -> Path | None:
+    """Replace ~ in the value of an option by the home folder. A shell leaves it in quotes, and after `--out=`."""
+    from coterie.settings import user_path
+
+    return None if path is None else user_path(path)
 
 
 def on_interrupt() -> list[int]:

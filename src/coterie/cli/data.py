@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from coterie.cli.common import Changes
+from coterie.cli.common import Changes, home
 from coterie.errors import UserError
 
 DataArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a data set, from `coterie datasets`.")]
@@ -24,7 +24,9 @@ def fetch_data(name: DataArgument, changes: Changes = None) -> None:
 def show_data(
     name: DataArgument,
     changes: Changes = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an HTML page to this file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=home, metavar="FILE", help="Also write an HTML page to this file.")
+    ] = None,
 ) -> None:
     """Show the classes and sizes of a data set, and how its examples are distributed to clients."""
     from coterie import recipe as recipes

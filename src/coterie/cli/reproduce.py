@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from coterie.cli.common import Changes, exit_code, logger, on_interrupt, screen
+from coterie.cli.common import Changes, exit_code, home, logger, on_interrupt, screen
 from coterie.cli.listings import list_experiments
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ def reproduce(
     methods: Annotated[str, typer.Option(help="Only these methods (default: all).")] = "",
     scale: Annotated[str, typer.Option(help="full is the size of the paper; small takes minutes.")] = "small",
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs per cell, each with its own seed.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder for the runs (default: runs/reproduce/NAME-SCALE).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=home, help="Folder for the runs (default: runs/reproduce/NAME-SCALE).")
+    ] = None,
     changes: Changes = None,
     only_table: Annotated[
         bool, typer.Option("--only-table", help="Run nothing: show what is measured already.")

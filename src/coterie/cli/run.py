@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from coterie.cli.common import Changes, RecipeArgument, complain, exit_code, logger, on_interrupt, screen
+from coterie.cli.common import Changes, RecipeArgument, complain, exit_code, home, logger, on_interrupt, screen
 from coterie.errors import DiskError, UserError
 
 if TYPE_CHECKING:
@@ -19,21 +19,23 @@ if TYPE_CHECKING:
 def run(
     recipe: RecipeArgument = "",
     changes: Changes = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the run (default: runs/DATA-METHOD-N).")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=home, help="Folder for the run (default: runs/DATA-METHOD-N).")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(callback=home, help="Continue the run in this folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only summary.json.")] = False,
 ) -> None:
     """Train the federation of RECIPE. Without a recipe, train on the built-in digits data."""
     from coterie import recipe as recipes
     from coterie.lab.papers.sheet import Sheet
-    from coterie.storage.folder import read_recipe
+    from coterie.storage.origin import read_origin
     from coterie.track.bars import RunProgress
     from coterie.training import Training
 
     if resume is not None and out is not None:
         raise UserError("--resume continues in its own folder; omit --out")
     if resume is not None:
-        read_recipe(resume)
+        read_origin(resume)
     source = recipe or (resume / "recipe.toml" if resume is not None else "digits")
     tree = recipes.load(source)
     if "experiment" in tree:
@@ -43,8 +45,8 @@ def run(
     names = {section: table.get("name") for section, table in settings.as_dict().items()}
     folder = resume or out or _next_free(Path("runs"), f"{names['data']}-{names['method']}")
     training = Training(settings, federation, folder, resume=resume is not None)
-    logger.info("%s on %s: %s", names["method"], names["data"], federation)
     interrupted = on_interrupt()
+    logger.info("%s on %s: %s", names["method"], names["data"], federation)
     with RunProgress(screen, training.clients, training.rounds, quiet=as_json) as progress:
         try:
             result = training.play(progress.advance, lambda: bool(interrupted))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from coterie.cli.common import Changes, RecipeArgument, exit_code, logger, on_interrupt, screen
+from coterie.cli.common import Changes, RecipeArgument, exit_code, home, logger, on_interrupt, screen
 
 if TYPE_CHECKING:
     from coterie.lab.sweep.sweep import Sweep
@@ -18,7 +18,9 @@ def sweep(
     changes: Changes = None,
     search: Annotated[str | None, typer.Option(help="grid or tpe (default: sweep.search of the recipe).")] = None,
     trials: Annotated[int | None, typer.Option(help="Number of TPE trials; a larger number adds trials.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for all trials (default: runs/sweep/DATA-METHOD).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=home, help="Folder for all trials (default: runs/sweep/DATA-METHOD).")
+    ] = None,
 ) -> None:
     r"""Search \[sweep.space] of a recipe, and write the settings with the best validation score to best.toml."""
     from coterie.lab.sweep.space import read

@@ -7,6 +7,7 @@ from coterie.clients.fused import Fused
 from coterie.clients.loop import Loop
 from coterie.clients.vmap import Vmap
 from coterie.clients.workload import Workload
+from coterie.core.answers import passes_of, planned
 from coterie.core.method import Round
 
 ALONE = 50e6
@@ -33,8 +34,8 @@ def _local_step(load: Workload) -> float:
     """Return the operations of one local step of a client of median size."""
     federation, method = load.federation, load.work.method
     size = int(np.median(federation.sizes()[federation.existing]))
-    rnd = method.plan(Round(1, len(federation.existing), federation.num_examples, 1, load.work.seed))
+    rnd = planned(method, Round(1, len(federation.existing), federation.num_examples, 1, load.work.seed))
     each = load.work.probe.flops(load.work.task.num_outputs)
-    passes = method.passes(size, rnd)
+    passes = passes_of(method, size, rnd)
     batch = min(getattr(method, "batch_size", 0), size) or size
     return (passes.batch if passes else batch) * (each.body_forward + each.body_backward + each.head_step)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,11 +83,11 @@ class Clients(ABC):
         """Evaluate clients as they are and after adaptation. Nothing changes on the clients."""
 
     @abstractmethod
-    def save(self, folder: Path, index: int, trees: Mapping[str, Tree], facts: Mapping[str, Any]) -> None:
+    def save(self, folder: Path, index: int, trees: Mapping[str, Tree], run: str) -> None:
         """Write a checkpoint: the server's trees and, unless clients have disks of their own, what they keep."""
 
     @abstractmethod
-    def restore(self, folder: Path, facts: Mapping[str, Any]) -> tuple[int, dict[str, Tree]]:
+    def restore(self, folder: Path, run: str) -> tuple[int, dict[str, Tree]]:
         """Read the newest whole checkpoint. Returns (round, the server's trees), or (0, {}) without one."""
 
     def close(self) -> None:  # noqa: B027

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -108,12 +107,12 @@ class Simulated(Clients):
         self._prepared += 1
         self.on_prepared(self._prepared)
 
-    def save(self, folder: Path, index: int, trees: Mapping[str, Tree], facts: Mapping[str, Any]) -> None:
+    def save(self, folder: Path, index: int, trees: Mapping[str, Tree], run: str) -> None:
         owed = {"clients": torch.tensor(list(self._owed)), "flops": torch.tensor(list(self._owed.values()))}
-        save_checkpoint(folder, index, {**trees, OWED: owed} if self._owed else trees, self.store, facts)
+        save_checkpoint(folder, index, {**trees, OWED: owed} if self._owed else trees, self.store, run)
 
-    def restore(self, folder: Path, facts: Mapping[str, Any]) -> tuple[int, dict[str, Tree]]:
-        index, trees = load_checkpoint(folder, self.store, facts)
+    def restore(self, folder: Path, run: str) -> tuple[int, dict[str, Tree]]:
+        index, trees = load_checkpoint(folder, self.store, run)
         if owed := trees.pop(OWED, None):
             self._owed = dict(zip(owed["clients"].tolist(), owed["flops"].tolist(), strict=True))
         return index, trees

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from coterie import streams
+from coterie.core.answers import shared_of
 from coterie.core.method import (
     AdaptsHead,
     Client,
@@ -27,7 +28,7 @@ from coterie.core.method import (
     Task,
     Tree,
 )
-from coterie.core.tree import like, shift
+from coterie.core.tree import is_tree, like, shift
 from coterie.measure.probe import Probe
 from coterie.storage.segments import CODES
 
@@ -82,19 +83,19 @@ class Work:
 
     @cached_property
     def _pattern(self) -> Tree:
-        return self.method.init_shared(self.task)
+        return shared_of(self.method, self.task)
 
     def create(self, name: str, num_outputs: int) -> Tree:
         """Return the personal state of a client before anything has happened."""
         seed = streams.key(self.seed, "personal", 0, name)
-        return self.method.init_personal(self.task, Client(name, num_outputs, seed))
+        return _state("init_personal", self.method.init_personal(self.task, Client(name, num_outputs, seed)))
 
     def prepare(self, name: str, personal: Tree, data: Data) -> Tree:
         """Return the personal state of a client that prepares for its first round, if the method has clients do so."""
         if not isinstance(self.method, Prepares):
             return personal
         with streams.torch_seeded(streams.key(self.seed, "personal", 0, name)):
-            return self.method.prepare(self.task, personal, data)
+            return _state("prepare", self.method.prepare(self.task, personal, data))
 
 
 def local_update(work: Work, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
@@ -117,7 +118,7 @@ def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]
     """Return the personal state after the new broadcast has arrived."""
     if not isinstance(work.method, Receives):
         return (personal,)
-    return (work.method.receive(work.task, shared, personal, rnd),)
+    return (_state("receive", work.method.receive(work.task, shared, personal, rnd)),)
 
 
 def evaluate(work: Work, shared: Tree, personal: Tree, train: Data, *tested: Data, steps: int) -> tuple[Tree, ...]:
@@ -156,11 +157,15 @@ def adapt(
     """Return the personal state after adaptation, on the features if they are known."""
     method, task = work.method, work.task
     if features is not None and isinstance(method, AdaptsHead):
-        return ({**personal, **method.adapt_head(task, shared, personal, features, data, steps)},)
-    adapted = method.adapt(task, shared, personal, data, steps)
-    if not isinstance(adapted, dict):
-        raise TypeError(f"adapt must return the personal state, a dict of tensors, not {type(adapted).__name__}")
-    return (adapted,)
+        head = _state("adapt_head", method.adapt_head(task, shared, personal, features, data, steps))
+        return ({**personal, **head},)
+    return (_state("adapt", method.adapt(task, shared, personal, data, steps)),)
+
+
+def _state(function: str, personal: Tree) -> Tree:
+    if not is_tree(personal):
+        raise TypeError(f"{function} must return the personal state, a dict of tensors by name, not {personal!r:.200}")
+    return personal
 
 
 @torch.no_grad()

@@ -16,11 +16,19 @@ empty parts in a name, so such a name never clashes with a parameter.
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 Tree = dict[str, Tensor]
+
+
+def is_tree(value: Any) -> bool:
+    """Return whether a value is a dict of tensors by name."""
+    return isinstance(value, dict) and all(
+        isinstance(name, str) and isinstance(inner, Tensor) for name, inner in value.items()
+    )
 
 
 def pick(tree: Mapping[str, Tensor], names: Iterable[str]) -> Tree:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from coterie.core.answers import passes_of
 from coterie.core.method import Method, Round
 from coterie.measure.probe import Counted, Probe
 
@@ -56,7 +57,7 @@ def local_work(method: Method, probe: Probe, clients: Sequence[tuple[int, int]],
 
 
 def _declared(method: Method, probe: Probe, size: int, outputs: int, rnd: Round) -> Counted | None:
-    passes = method.passes(size, rnd)
+    passes = passes_of(method, size, rnd)
     if passes is None:
         return None
     each = probe.flops(outputs)

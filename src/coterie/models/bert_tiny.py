@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from coterie.errors import UserError
 from coterie.models.model import Model
-from coterie.settings import Share, settings
+from coterie.settings import Share, settings, user_path
 
 logger = logging.getLogger("coterie")
 
@@ -38,7 +38,7 @@ class BertTiny(Model):
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
         if len(shape) != 1:
             raise UserError(f"the model bert-tiny takes integer tokens, as (T,), but these inputs have shape {shape}")
-        bert = self._pretrained(Path(self.weights).expanduser()) if self.weights else self._random()
+        bert = self._pretrained(user_path(self.weights)) if self.weights else self._random()
         if shape[0] > (most := bert.config.max_position_embeddings):
             raise UserError(f"the model bert-tiny takes at most {most} tokens, but these inputs have {shape[0]}")
         net = nn.Sequential()

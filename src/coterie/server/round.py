@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from coterie.clients.clients import Clients, Counts
+from coterie.core.answers import notes_of, weights_of
 from coterie.core.method import Method, Receives, Round, Task, Tree, Update
 from coterie.core.tree import is_finite, like, num_bytes
 from coterie.errors import DivergedError, UserError
@@ -29,17 +30,6 @@ class Played:
     scores: Counts
     """Counts of right answers of each client right after its local update, if they were asked for."""
     cost: Cost
-
-
-def planned(method: Method, rnd: Round) -> Round:
-    """Return the round as the method announces it. Raises UserError if the method forgot to."""
-    announced = method.plan(rnd)
-    if not isinstance(announced, Round) or announced.steps < 1:
-        raise UserError(
-            f"{type(method).__name__}.plan must return rnd.announce(steps=...) with at least one local step, not "
-            f"{announced!r}"
-        )
-    return announced
 
 
 def play_round(
@@ -67,7 +57,7 @@ def play_round(
     if not cohort:
         return Played(shared, memory, None, {}, {}, {}, Cost())
     start = time.perf_counter()
-    weights = method.weights(torch.as_tensor(clients.sizes()[list(cohort)], dtype=torch.float64), rnd)
+    weights = weights_of(method, torch.as_tensor(clients.sizes()[list(cohort)], dtype=torch.float64), rnd)
 
     replies = clients.update(shared, cohort, weights, rnd, scored)
     if replies.update is None:
@@ -94,7 +84,7 @@ def play_round(
     if isinstance(method, Receives) and len(cohort) < rnd.num_clients:  # otherwise the next round sends it
         down += num_bytes(after) * len(replies.answered)
     loss = float(replies.update.mean("loss")) if "loss" in replies.update.numbers else None
-    notes = method.notes(replies.update, rnd)
+    notes = notes_of(method, replies.update, rnd)
     cost = replies.cost + Cost(bytes_down=down, seconds=seconds)
     return Played(after, memory, loss, replies.refused, notes, replies.scores, cost)
 

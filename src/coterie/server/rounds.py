@@ -10,6 +10,7 @@ import numpy as np
 
 from coterie import streams
 from coterie.clients.clients import Clients
+from coterie.core.answers import memory_of, planned, shared_of
 from coterie.core.data import Index
 from coterie.core.method import Method, Round, Task, Tree
 from coterie.core.tree import num_bytes
@@ -18,7 +19,7 @@ from coterie.measure.evaluate import Evaluation, Scores, evaluate, measured
 from coterie.measure.record import PopulationSize, Record
 from coterie.server.participation import Participation
 from coterie.server.population import Population
-from coterie.server.round import planned, play_round
+from coterie.server.round import play_round
 
 logger = logging.getLogger("coterie")
 
@@ -54,8 +55,8 @@ class Rounds:
     _shown: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.shared = self.method.init_shared(self.task)
-        self.memory = self.method.init_memory(self.task, self.shared)
+        self.shared = shared_of(self.method, self.task)
+        self.memory = memory_of(self.method, self.task, self.shared)
 
     @cached_property
     def existing(self) -> Index:

@@ -1,6 +1,6 @@
 """The files of a run folder, besides checkpoints, from which models can be loaded without the data.
 
-announcement.json       what every client was told before the first round
+announcement.json       what every client was told before the first round, and the identity of the run
 initial.safetensors     the initial network
 clients.safetensors     names, label sets and roles of the clients
 """
@@ -21,6 +21,7 @@ from coterie.core.tree import Tree
 from coterie.data.ragged import Ragged
 from coterie.errors import UserError
 from coterie.storage.files import PRIVATE, packed, unpacked, write_atomically
+from coterie.storage.origin import RECIPE, RUN, read_origin
 from coterie.storage.seal import BrokenSealError, read_json, sealed_json
 
 ANNOUNCEMENT, INITIAL, MEMBERS = "announcement.json", "initial.safetensors", "clients.safetensors"
@@ -46,8 +47,8 @@ class Artifact(NamedTuple):
     members: Members
 
 
-def write_artifact(folder: Path, artifact: Artifact) -> None:
-    """Write the files of an artifact."""
+def write_artifact(folder: Path, artifact: Artifact, run: str) -> None:
+    """Write the files of an artifact, with the identity of the run."""
     members = artifact.members
     names = [name.encode() for name in members.ids]
     columns: dict[str, NDArray[Any]] = {
@@ -62,7 +63,7 @@ def write_artifact(folder: Path, artifact: Artifact) -> None:
         MEMBERS: write_atomically(folder / MEMBERS, content, PRIVATE),
         INITIAL: write_atomically(folder / INITIAL, save(packed(artifact.initial))),
     }
-    write_atomically(folder / ANNOUNCEMENT, sealed_json({**artifact.announcement, FILES: files}))
+    write_atomically(folder / ANNOUNCEMENT, sealed_json({**artifact.announcement, RUN: run, FILES: files}))
 
 
 def read_artifact(folder: Path) -> Artifact:
@@ -75,6 +76,11 @@ def read_artifact(folder: Path) -> Artifact:
         )
     try:
         announcement = read_json((folder / ANNOUNCEMENT).read_bytes())
+        if announcement.pop(RUN, None) != read_origin(folder).run:
+            raise UserError(
+                f"{folder / ANNOUNCEMENT} belongs to another run than {RECIPE}. Restore it together with {INITIAL} and "
+                f"{MEMBERS}, or start the run again in another folder"
+            )
         raw = {name: (folder / name).read_bytes() for name in (INITIAL, MEMBERS)}
         for name, sha256 in announcement.pop(FILES).items():
             if hashlib.sha256(raw[name]).hexdigest() != sha256:

@@ -1,6 +1,6 @@
 """The folder of a run.
 
-recipe.toml             the value of every setting
+recipe.toml             the value of every setting (see `origin`)
 rounds.jsonl            a record of each round
 clients.csv             figures of each client
 summary.json            figures of the run; it exists only if the run has finished
@@ -9,6 +9,7 @@ commands.jsonl          when and by which commands the run was started and resum
 checkpoint/             what the run continues from, and models
 
 Files that a program reads are sealed (see `seal`), and what their seals do not cover has its sha256 in another file.
+Each of them also has the identity of the run (see `origin`).
 """
 
 import csv
@@ -23,7 +24,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from tomllib import TOMLDecodeError
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -32,16 +32,8 @@ from coterie.errors import DiskError, UserError
 from coterie.measure.record import Record
 from coterie.measure.summary import Summary
 from coterie.storage.files import naming, write_atomically
-from coterie.storage.seal import (
-    BrokenSealError,
-    file_digest,
-    read_json,
-    read_line,
-    read_toml,
-    sealed_json,
-    sealed_line,
-    sealed_toml,
-)
+from coterie.storage.origin import RECIPE, ROUNDS, RUN, Origin, read_origin
+from coterie.storage.seal import BrokenSealError, file_digest, read_json, read_line, sealed_json, sealed_line
 
 COLUMNS = (
     "client",
@@ -56,7 +48,7 @@ COLUMNS = (
     "adapted_restricted",
 )
 """Columns of clients.csv. The header is written even if no client is left."""
-RECIPE, ROUNDS, CLIENTS, SUMMARY = "recipe.toml", "rounds.jsonl", "clients.csv", "summary.json"
+CLIENTS, SUMMARY = "clients.csv", "summary.json"
 FILES = "files"
 """Key of the digest of clients.csv in summary.json."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -66,10 +58,12 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 class RunFolder:
     """The folder of a run, locked by one process at a time. A run overwrites only its own files."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, run: str) -> None:
         self.path = path
-        self._last = ""
-        """Digest of the last line of rounds.jsonl."""
+        self.run = run
+        """Identity of the run."""
+        self._last = run
+        """Digest of the last line of rounds.jsonl; at first, the identity of the run."""
         self._lock = FileLock(path / ".lock")
         try:
             self._lock.acquire(timeout=0)
@@ -79,7 +73,7 @@ class RunFolder:
             raise UserError(f"cannot write to the folder {path}: {error.strerror}") from None
 
     @classmethod
-    def create(cls, path: Path, recipe: dict[str, Any]) -> "RunFolder":
+    def create(cls, path: Path, origin: Origin) -> "RunFolder":
         """Create and lock the folder of a new run."""
         try:
             if (path / RECIPE).exists():
@@ -91,34 +85,26 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot create the folder {path}: {error.strerror}") from None
-        folder = cls(path)
+        folder = cls(path, origin.run)
         with folder.writing():
             folder.rounds.touch()
-            write_atomically(path / RECIPE, sealed_toml(recipe))
+            origin.write(path)
         return folder
 
     @classmethod
-    def reopen(cls, path: Path, recipe: dict[str, Any]) -> "RunFolder":
-        """Lock the folder of a run to resume it. The recipe must be the same, but may have more rounds."""
-        there = read_recipe(path)
-        rounds = there.get("run", {}).get("rounds", 0)
-        longer = recipe["run"]["rounds"] > rounds
-        alike = {**recipe, "run": {**recipe["run"], "rounds": rounds}} if longer else recipe
-        if difference := first_difference(there, alike):
-            raise UserError(
-                f"{path / RECIPE} differs from this recipe at {difference}; resume with the same recipe, or "
-                "with more rounds"
-            )
-        folder = cls(path)
+    def reopen(cls, path: Path, origin: Origin) -> "RunFolder":
+        """Lock the folder of a run to resume it. The origin must be the same, but may have more rounds."""
+        origin.check_resumed(path)
+        folder = cls(path, origin.run)
         for partial in path.glob(".*.partial"):  # a killed run left it behind
             partial.unlink()
         return folder
 
-    def lengthen(self, recipe: dict[str, Any]) -> None:
+    def lengthen(self, origin: Origin) -> None:
         """Store the recipe if it has more rounds than before. The run then no longer counts as finished."""
-        if recipe["run"]["rounds"] > read_recipe(self.path)["run"]["rounds"]:
+        if origin.recipe["run"]["rounds"] > read_origin(self.path).recipe["run"]["rounds"]:
             (self.path / SUMMARY).unlink(missing_ok=True)
-            write_atomically(self.path / RECIPE, sealed_toml(recipe))
+            origin.write(self.path)
 
     @property
     def rounds(self) -> Path:
@@ -173,7 +159,7 @@ class RunFolder:
     def rewind(self, index: int) -> list[Record]:
         """Drop everything after the round that a run resumes at, including a half-written line."""
         lines = _lines(self.rounds, index)
-        history, self._last = _records(self.rounds, lines)
+        history, self._last = _records(self.rounds, lines, self.run)
         write_atomically(self.rounds, b"".join(line + b"\n" for line in lines))
         return history
 
@@ -184,7 +170,7 @@ class RunFolder:
         writer.writeheader()
         writer.writerows({**row, "client": _as_text(row["client"])} for row in clients)
         files = {CLIENTS: write_atomically(self.path / CLIENTS, rows.getvalue().encode())}
-        write_atomically(self.path / SUMMARY, sealed_json({**summary.to_json(), FILES: files}))
+        write_atomically(self.path / SUMMARY, sealed_json({**summary.to_json(), RUN: self.run, FILES: files}))
 
     def write_page(self, page: str) -> None:
         """Write report.html."""
@@ -195,27 +181,10 @@ class RunFolder:
         self._lock.release()
 
 
-def read_recipe(path: Path) -> dict[str, Any]:
-    """Read the recipe of a run folder, with the value of every setting."""
-    file = path / RECIPE
-    if not file.exists() or not (path / ROUNDS).exists():
-        raise UserError(f"{path} is not the folder of a run: recipe.toml or rounds.jsonl is missing")
-    try:
-        return read_toml(file.read_bytes())
-    except BrokenSealError:
-        raise UserError(
-            f"{file} differs from what this run wrote: it was edited or damaged, or it is from an earlier version of "
-            f"Coterie. Restore it to resume or load the run; to train with other settings, start a new run: "
-            f"coterie run {shlex.quote(str(file))}"
-        ) from None
-    except (TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} is damaged: {error}") from None
-
-
 def read_history(path: Path, index: int) -> list[Record]:
     """Return the records of a run up to a round."""
     file = path / ROUNDS
-    return _records(file, _lines(file, index))[0]
+    return _records(file, _lines(file, index), read_origin(path).run)[0]
 
 
 def read_summary(path: Path) -> Summary | None:
@@ -240,10 +209,14 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _summary(path: Path) -> dict[str, Any]:
+    origin = read_origin(path)
     try:
-        return read_json((path / SUMMARY).read_bytes())
+        tree = read_json((path / SUMMARY).read_bytes())
     except BrokenSealError as error:
         raise UserError(f"{path / SUMMARY} is damaged: {error}. Resume the run to write it again") from None
+    if (tree.get(RUN), tree["rounds"]) != (origin.run, origin.recipe["run"]["rounds"]):
+        raise UserError(f"{path / SUMMARY} belongs to another run than {RECIPE}. Resume the run to write it again")
+    return tree
 
 
 def _is_free(path: Path) -> bool:
@@ -274,28 +247,19 @@ def _lines(file: Path, index: int) -> list[bytes]:
     return lines
 
 
-def _records(file: Path, lines: Sequence[bytes]) -> tuple[list[Record], str]:
-    """Return the records, and the digest of the last one."""
-    records, last = [], ""
+def _records(file: Path, lines: Sequence[bytes], run: str) -> tuple[list[Record], str]:
+    """Return the records of a run, and the digest of the last one."""
+    records, last = [], run
     for number, line in enumerate(lines, 1):
         try:
             tree, last = read_line(line, last)
         except BrokenSealError:
+            changed = "line 1 was changed, the file belongs to another run than recipe.toml"
+            if number > 1:
+                changed = f"line {number} or the one before it was changed"
             raise UserError(
-                f"{file} differs from what this run wrote: line {number} or the one before it was changed, or the file "
-                "is from an earlier version of Coterie. Restore it, or start the run again in another folder"
+                f"{file} differs from what this run wrote: {changed}, or the file is from an earlier version of "
+                "Coterie. Restore it, or start the run again in another folder"
             ) from None
         records.append(Record.from_json(tree))
     return records, last
-
-
-def first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
-    """Return the first key at which two recipes differ, with both values, or an empty string if they are equal."""
-    for key in sorted(old.keys() | new.keys()):
-        mine, other = old.get(key), new.get(key)
-        if isinstance(mine, dict) and isinstance(other, dict):
-            if inner := first_difference(mine, other, f"{prefix}{key}."):
-                return inner
-        elif mine != other:
-            return f"{prefix}{key} ({mine!r} there, {other!r} here)"
-    return ""

@@ -2,6 +2,7 @@
 
 A seal is part of the file's own format: the last key of JSON, a comment in TOML. Such a file is therefore written in
 one step, and other programs can still read it. In rounds.jsonl each line has a seal, which also covers the line before.
+The seal of the first line covers the identity of the run.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ TOML = Format(f"\n# {KEY} of everything above, without this line: ".encode(), b"
 
 
 class BrokenSealError(ValueError):
-    """A file that differs from what was written, or that an earlier version of Coterie wrote without a seal."""
+    """A file that differs from what was written, or that an earlier version of Coterie wrote in another form."""
 
     def __init__(self) -> None:
         super().__init__("its sha256 does not match its content")
@@ -48,15 +49,20 @@ def read_json(content: bytes) -> dict[str, Any]:
     return tree
 
 
-def sealed_toml(tree: Mapping[str, Any]) -> bytes:
-    """Return the content of a TOML file with a seal."""
-    return _sealed(tomli_w.dumps(tree).encode(), TOML)
+def sealed_toml(tree: Mapping[str, Any], facts: Mapping[str, str]) -> bytes:
+    """Return the content of a TOML file with a seal. The facts are comments below the tree."""
+    comments = "".join(f"\n# {name}: {value}" for name, value in facts.items())
+    return _sealed((tomli_w.dumps(tree) + comments).encode(), TOML)
 
 
-def read_toml(content: bytes) -> dict[str, Any]:
-    """Return the tree of a TOML file. Raises BrokenSealError if it was changed."""
+def read_toml(content: bytes) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the tree and the facts of a TOML file. Raises BrokenSealError if it was changed."""
     _check(content, TOML)
-    return tomllib.loads(content.decode())
+    text = content.decode()
+    *comments, _ = (line[2:].split(": ", 1) for line in text.split("\n") if line.startswith("# "))
+    if not comments:
+        raise BrokenSealError  # an earlier version of Coterie wrote no facts
+    return tomllib.loads(text), dict(comments)
 
 
 def sealed_line(tree: Mapping[str, Any], last: str) -> tuple[bytes, str]:

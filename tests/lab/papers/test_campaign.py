@@ -8,8 +8,7 @@ from commands import coterie, in_folder
 from coterie import registry
 from coterie.lab.papers.campaign import Campaign, Estimate, estimate_table
 from coterie.lab.papers.measured import figures_of
-from coterie.storage.folder import read_recipe
-from coterie.storage.seal import sealed_toml
+from coterie.recipe import Recipe
 from coterie.training import Training
 
 
@@ -160,11 +159,17 @@ def test_a_sample_of_the_clients_is_said_to_be_one(monkeypatch, tmp_path):
 
 def test_a_run_that_is_older_than_a_setting_is_still_finished(monkeypatch, tmp_path):
     arguments = ["tiny", "--methods", "pflego", "--out", "here"]
-    assert reproduce(monkeypatch, *arguments) == 0
-    recipe = tmp_path / "here" / "digits-pflego-seed0" / "recipe.toml"
-    tree = read_recipe(recipe.parent)
-    del tree["method"]["server"]
-    recipe.write_bytes(sealed_toml(tree))
+    plain = Recipe.as_dict
+
+    def earlier(self):
+        tree = plain(self)
+        del tree["method"]["server"]
+        return tree
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recipe, "as_dict", earlier)
+        assert reproduce(monkeypatch, *arguments) == 0
+    assert "server" not in (tmp_path / "here" / "digits-pflego-seed0" / "recipe.toml").read_text()
     monkeypatch.setattr(Training, "play", lambda *_: pytest.fail("ran again"))
     assert reproduce(monkeypatch, *arguments) == 0
 

@@ -7,7 +7,8 @@ import pytest
 
 from coterie.lab.papers.comparison import MIXED, Row, accuracy, cost
 from coterie.lab.papers.measured import Measured, Percentage, figures_of, over_seeds
-from coterie.storage.seal import sealed_json, sealed_line, sealed_toml
+from coterie.storage.origin import RUN, Origin
+from coterie.storage.seal import sealed_json, sealed_line
 
 
 def measured(mean=90.0, stderr=1.0, seconds=1.0, flops=1.0):
@@ -45,13 +46,14 @@ def folder(tmp_path):
         "train_loss": 0.375,
         "cost": {"flops": 16},
     }
-    last = ""
+    origin = Origin({"run": {"rounds": 4, "eval_last": 2}}, {"federation": "f00d"})
+    origin.write(tmp_path)
+    last = origin.run
     with (tmp_path / "rounds.jsonl").open("wb") as log:
         for each in records:
             line, last = sealed_line(each, last)
             log.write(line + b"\n")
-    (tmp_path / "summary.json").write_bytes(sealed_json(summary))
-    (tmp_path / "recipe.toml").write_bytes(sealed_toml({"run": {"rounds": 4, "eval_last": 2}}))
+    (tmp_path / "summary.json").write_bytes(sealed_json({**summary, RUN: origin.run}))
     return tmp_path
 
 

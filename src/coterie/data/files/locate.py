@@ -12,8 +12,8 @@ from pathlib import Path
 from platformdirs import user_cache_dir
 
 from coterie.data.files.fetch import FetchError, File, fetch
-from coterie.data.files.paths import user_path
 from coterie.errors import UserError
+from coterie.settings import user_path
 
 _SUFFIXES = ("", ".gz", ".xz")
 

@@ -15,13 +15,13 @@ import numpy as np
 from coterie.data.federation import Federation
 from coterie.data.files import limits
 from coterie.data.files.images import IMAGES, read_image
-from coterie.data.files.paths import user_path
 from coterie.data.own.arrays import read_npz
 from coterie.data.own.columns import deal, features_of, joined, labels_of, matrix, splits_of
 from coterie.data.own.parts import NOTHING, SPLITS, Part, Parts
 from coterie.data.own.pool import pool
 from coterie.data.own.table import TABLES, read
 from coterie.errors import UserError
+from coterie.settings import user_path
 
 _FILES = (".npz", *TABLES)
 LARGEST = 100_000

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from coterie.data.federation import Federation
 from coterie.data.files import limits
 from coterie.data.files.csv_file import read_csv
-from coterie.data.files.paths import user_path
 from coterie.data.own.columns import Table, deal, features_of, labels_of, matrix, names_of, same_length, splits_of
 from coterie.data.own.pool import pool
 from coterie.data.own.values import BadValueError, to_array
 from coterie.errors import UserError
+from coterie.settings import user_path
 
 TABLES = (".csv", ".parquet")
 

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from coterie.data.examples import Examples
 from coterie.data.files import limits
-from coterie.data.files.paths import user_path
 from coterie.data.files.unpack import content
 from coterie.data.sets.dataset import Dataset
 from coterie.data.sets.split import split
 from coterie.errors import UserError
-from coterie.settings import Count, settings
+from coterie.settings import Count, settings, user_path
 
 
 class Rows(NamedTuple):

@@ -23,11 +23,10 @@ from coterie.data.examples import Examples
 from coterie.data.files import limits
 from coterie.data.files.fetch import File
 from coterie.data.files.locate import locate
-from coterie.data.files.paths import user_path
 from coterie.data.files.unpack import content, damaged
 from coterie.data.sets.dataset import Dataset
 from coterie.errors import UserError
-from coterie.settings import settings
+from coterie.settings import settings, user_path
 
 _ARCHIVE = "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip"
 _CHECKSUM = "md5:9f81648d4199384278b86e315dac217c"

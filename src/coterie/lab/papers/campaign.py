@@ -22,7 +22,7 @@ from coterie.recipe import Recipe
 from coterie.report.tables import Table
 from coterie.report.units import DASH, duration
 from coterie.storage.files import write_atomically
-from coterie.storage.folder import first_difference, read_recipe
+from coterie.storage.origin import first_difference, read_origin
 from coterie.training import Training
 
 DIVERGED = "diverged.txt"
@@ -257,7 +257,7 @@ class Campaign:
         """
         folder = self.folder(cell)
         begun = (folder / "recipe.toml").exists()
-        there = Recipe.parse(read_recipe(folder)).as_dict() if begun else self._kept.recipe(cell)
+        there = Recipe.parse(read_origin(folder).recipe).as_dict() if begun else self._kept.recipe(cell)
         return first_difference(there, cell.recipe.as_dict()) if there else ""
 
     def _federation(self, cell: Cell) -> Federation:

@@ -13,7 +13,7 @@ from coterie.lab.papers.experiment import check_scale, choose
 from coterie.recipe import Recipe
 from coterie.report.tables import Table
 from coterie.storage.files import write_atomically
-from coterie.storage.folder import first_difference
+from coterie.storage.origin import first_difference
 
 Result = dict[str, Any]
 

@@ -11,7 +11,8 @@ from coterie.lab.papers.users import Picked, pick
 from coterie.measure.protocols import PARTICIPANTS, Statistics
 from coterie.measure.record import Record
 from coterie.recipe import Recipe
-from coterie.storage.folder import read_history, read_recipe, read_summary
+from coterie.storage.folder import read_history, read_summary
+from coterie.storage.origin import read_origin
 
 
 class Percentage(NamedTuple):
@@ -71,7 +72,7 @@ def is_finished(folder: Path) -> bool:
 
 def figures_of(folder: Path, protocol: str) -> Measured:
     """Read the figures of a finished run from its folder."""
-    last = Recipe.parse(read_recipe(folder)).run.eval_last
+    last = Recipe.parse(read_origin(folder).recipe).run.eval_last
     summary = read_summary(folder)
     if summary is None:
         raise UserError(f"{folder} has no summary.json, so its run has not finished; resume it")

@@ -27,7 +27,8 @@ from coterie.report.tables import Table
 from coterie.report.words import things
 from coterie.server.rounds import Rounds
 from coterie.storage.files import write_atomically
-from coterie.storage.folder import first_difference, read_recipe, read_summary
+from coterie.storage.folder import read_summary
+from coterie.storage.origin import first_difference, read_origin
 from coterie.training import Training
 
 USUAL_TRIALS = 30
@@ -79,7 +80,7 @@ class Sweep:
         summary, best = None, None
         if ranked:
             folder = self.out / ranked[0].folder
-            summary, best = read_summary(folder), read_recipe(folder)
+            summary, best = read_summary(folder), read_origin(folder).recipe
             title = (
                 f"# The best of {things(len(ranked), 'complete trial')} of {self.out.name}, "
                 f"by {score} on validation examples.\n"

@@ -1,0 +1,84 @@
+"""Calls of the functions of a method that need no client. What they return is checked, and a mistake is named."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coterie.core.method import Method, Passes, Round, Task, Tree, Update
+from coterie.core.tree import is_tree
+from coterie.errors import UserError
+
+
+def shared_of(method: Method, task: Task) -> Tree:
+    """Return what the server sends in the first round."""
+    tree: Tree = _answer(method, "init_shared", (task,), is_tree, "a dict of tensors by name")
+    return tree
+
+
+def memory_of(method: Method, task: Task, shared: Tree) -> Tree:
+    """Return what the server keeps between rounds."""
+    tree: Tree = _answer(method, "init_memory", (task, shared), is_tree, "a dict of tensors by name, such as {}")
+    return tree
+
+
+def planned(method: Method, rnd: Round) -> Round:
+    """Return the round as the method announces it."""
+
+    def fits(announced: Any) -> bool:
+        return isinstance(announced, Round) and announced.steps >= 1
+
+    announced: Round = _answer(method, "plan", (rnd,), fits, "rnd.announce(steps=...) with at least one local step")
+    return announced
+
+
+def weights_of(method: Method, sizes: Tensor, rnd: Round) -> Tensor:
+    """Return the weights of the clients of a cohort with these numbers of examples."""
+
+    def fits(weights: Any) -> bool:
+        fitting = isinstance(weights, Tensor) and weights.shape == sizes.shape and not weights.is_complex()
+        return fitting and bool((torch.isfinite(weights) & (weights >= 0)).all())
+
+    expected = f"a tensor of {len(sizes)} finite numbers >= 0, one for each client of the cohort"
+    weights: Tensor = _answer(method, "weights", (sizes, rnd), fits, expected)
+    return weights
+
+
+def notes_of(method: Method, update: Update, rnd: Round) -> dict[str, float | str]:
+    """Return what the method records about a round."""
+
+    def fits(notes: Any) -> bool:
+        return isinstance(notes, dict) and all(
+            isinstance(name, str) and isinstance(note, int | float | str) for name, note in notes.items()
+        )
+
+    expected = "a dict of Python numbers or text by name, such as {}"
+    notes: dict[str, float | str] = _answer(method, "notes", (update, rnd), fits, expected)
+    return notes
+
+
+def passes_of(method: Method, size: int, rnd: Round) -> Passes | None:
+    """Return the declared cost of a local update on so many examples, or None if it is not declared."""
+
+    def fits(passes: Any) -> bool:
+        return passes is None or (isinstance(passes, Passes) and all(0 <= each < math.inf for each in passes))
+
+    passes: Passes | None = _answer(method, "passes", (size, rnd), fits, "Passes(...) of numbers >= 0, or None")
+    return passes
+
+
+def _answer(method: Method, function: str, given: tuple[Any, ...], fits: Callable[[Any], bool], expected: str) -> Any:
+    """Call a function of a method. Raises UserError if it fails, or if what it returns does not fit."""
+    name = f"{type(method).__name__}.{function}"
+    try:
+        answer = getattr(method, function)(*given)
+        fitting = fits(answer)
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        raise UserError(f"{name} failed, and must return {expected}: {type(error).__name__}: {error}") from error
+    if not fitting:
+        raise UserError(f"{name} must return {expected}, not {answer!r:.200}")
+    return answer
