@@ -14,7 +14,7 @@ from torch import Tensor
 
 def key(seed: int, purpose: str, index: int = 0, client: str = "") -> int:
     """Return the 63-bit key of a stream; `index` is the round."""
-    text = "\0".join((str(seed), purpose, str(index), client))
+    text = f"{seed}\0{purpose}\0{index}\0{client}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 

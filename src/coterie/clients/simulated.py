@@ -55,8 +55,8 @@ class Simulated(Clients):
         agreed = results.agreed()
         self._pending = agreed.personal if agreed else {}
         sizes = self.sizes()[list(cohort)].tolist()
-        outputs = [self.load.num_outputs(client) for client in cohort]
-        cost = local_work(self.load.work.method, self.load.work.probe, list(zip(sizes, outputs, strict=True)), rnd)
+        each = list(zip(sizes, self.load.widths(cohort), strict=True))
+        cost = local_work(self.load.work.method, self.load.work.probe, each, rnd)
         owed = sum(self._owed.pop(client, 0) for client in cohort)
         return Replies(
             agreed.total.result() if agreed else None,

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from torch.func import vmap
@@ -69,20 +69,21 @@ def _with_one_mask(data: Data, sizes: Sequence[int]) -> Data:
     return data._replace(mask=data.mask[0]) if len(set(sizes)) == 1 else data
 
 
-def groups(load: Workload, sizes: Sequence[Sequence[int]], states: Sequence[Sequence[Tree]]) -> list[list[int]]:
+def groups(load: Workload, sizes: Sequence[tuple[int, ...]], states: Sequence[Sequence[Tree]]) -> list[list[int]]:
     """Return the places of clients that can be stacked: trees of one shape, and sizes that differ by at most a half.
 
     `sizes` has the sizes of each client, one for each split.
     """
     alike: dict[Any, list[int]] = defaultdict(list)
     exactly = load.work.task.mixes_examples
+    rounded = {own: own if exactly else tuple(map(half_octave, own)) for own in set(sizes)}
     for place, own in enumerate(sizes):
-        shapes = tuple((name, value.shape) for kind in states for name, value in kind[place].items())
-        alike[tuple(own if exactly else map(half_octave, own)), shapes].append(place)
+        trees = [kind[place] for kind in states]
+        shapes = tuple((name, value.shape) for tree in trees for name, value in tree.items()) if any(trees) else ()
+        alike[rounded[own], shapes].append(place)
     return list(alike.values())
 
 
-@cache
 def half_octave(size: int) -> int:
     """Return the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: few groups, and never more than a third of padding."""
     power = 1 << max(size - 1, 0).bit_length()

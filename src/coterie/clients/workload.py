@@ -22,6 +22,12 @@ class Workload:
         """Return the width of a client's head."""
         return self.work.num_outputs(self.federation.num_outputs(client, self.work.labels))
 
+    def widths(self, clients: Sequence[int]) -> list[int]:
+        """Return the width of the head of each client."""
+        if self.work.shares_head:
+            return [self.work.task.num_outputs] * len(clients)
+        return [self.num_outputs(client) for client in clients]
+
     def sizes(self, clients: Sequence[int], splits: Sequence[str]) -> list[tuple[int, ...]]:
         """Return for each client the number of its examples in each of the splits."""
         columns = [self.federation.sizes(split)[list(clients)].tolist() for split in splits]

@@ -40,7 +40,17 @@ class Objective(ABC):
 
     @abstractmethod
     def slope(self, y: Tensor, share: Tensor, num_outputs: int) -> Callable[[Tensor], Tensor]:
-        """Return the gradient of Σ share · loss over the outputs as a function of them, (K, A) to (K, A)."""
+        """Return the gradient of Σ share · loss over the outputs as a function of them, (K, A) to (K, A).
+
+        `y` and `share` are (A,). With a leading axis of clients they are (C, 1, A), and the outputs (C, K, A).
+        """
+
+    def pair_slope(self, y: Tensor, share: Tensor) -> Callable[[Tensor], Tensor] | None:  # noqa: ARG002
+        """Return `slope` for the first of two outputs as a function of their difference, (1, A) to (1, A).
+
+        It is None unless the loss depends on the difference only.
+        """
+        return None
 
     @abstractmethod
     def targets(self, y: Tensor, num_outputs: int, dtype: torch.dtype) -> Tensor:
@@ -78,7 +88,11 @@ class Classification(Objective):
 
     def slope(self, y: Tensor, share: Tensor, num_outputs: int) -> Callable[[Tensor], Tensor]:
         labels = (y == torch.arange(num_outputs, device=y.device)[:, None]) * share
-        return lambda outputs: outputs.softmax(0) * share - labels
+        return lambda outputs: outputs.softmax(-2).mul_(share).sub_(labels)
+
+    def pair_slope(self, y: Tensor, share: Tensor) -> Callable[[Tensor], Tensor]:
+        first = (y == 0) * share
+        return lambda difference: difference.sigmoid().mul_(share).sub_(first)
 
     def targets(self, y: Tensor, num_outputs: int, dtype: torch.dtype) -> Tensor:
         return (y[..., None] == torch.arange(num_outputs, device=y.device)).to(dtype)

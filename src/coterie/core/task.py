@@ -206,7 +206,11 @@ class Task:
 
     def head_loss(self, params: Tree, features: Tensor, data: Data) -> Tensor:
         """Return the training loss as a function of the head and of given features."""
-        return self.mean_loss(self._head_outputs(params, features, training=True), data)
+        if not (self.head_is_linear and features.ndim == 2):
+            return self.mean_loss(self._head_outputs(params, features, training=True), data)
+        W, *b = self._of_head(params).values()
+        outputs = (W @ features.T).T  # for many clients with few outputs, several times as fast as features @ W.T
+        return self.mean_loss(outputs + b[0] if b else outputs, data)
 
     def mean_loss(self, outputs: Tensor, data: Data) -> Tensor:
         """Return the mean loss of given outputs over the examples."""

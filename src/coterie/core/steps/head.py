@@ -8,6 +8,7 @@ from torch.func import grad
 
 from coterie.core.data import Data
 from coterie.core.round import Reply, Round, Update
+from coterie.core.steps.dense_head import dense_head_descent, takes_dense_path
 from coterie.core.steps.local import rolling, travelling
 from coterie.core.steps.server import adam, adam_memory
 from coterie.core.task import Task
@@ -34,8 +35,10 @@ def head_descent(
     adaptive: bool = False,
 ) -> Tree:
     """Train the head by gradient descent on fixed features, with momentum as in `local_sgd`, or by Adam."""
-    if not head:  # it is frozen
+    if not head or not steps:  # it may be frozen
         return head
+    if not adaptive and takes_dense_path(task):
+        return dense_head_descent(task, head, features, data, steps, rate, momentum)
     slope = _head_gradient(task, features, data, head)
     velocity, memory = dict[str, Tensor](), adam_memory(head) if adaptive else {}
     for _ in range(steps):
