@@ -49,6 +49,7 @@ class Branch(nn.Module):
 
 
 BRANCH = nn.Linear(4, 8), Branch()
+LARGE = nn.Linear(64, 2048), nn.Linear(2048, 8), nn.LayerNorm(8)
 NORM, DROPOUT = (nn.Linear(4, 8), nn.BatchNorm1d(8)), (nn.Linear(4, 8), nn.Dropout(0.5))
 
 
@@ -57,20 +58,17 @@ NORM, DROPOUT = (nn.Linear(4, 8), nn.BatchNorm1d(8)), (nn.Linear(4, 8), nn.Dropo
     [
         (lambda: ref.setup(PFLEGO()), "Fused", "the body stays fixed"),
         (lambda: ref.setup(PFLEGO(), model=own(*CONVOLUTION)), "Fused", "the body stays fixed"),
-        (lambda: one_by_one(ref.setup(PFLEGO())), "Vmap", "MFLOP is too small"),
+        (lambda: one_by_one(ref.setup(PFLEGO())), "Vmap", "dense layers"),
         (lambda: ref.setup(PFLEGO(), ref.federation((4, 4, 4)), own(*NORM)), "Vmap", "MFLOP is too small"),
         (lambda: ref.setup(PFLEGO(), model=own(*DROPOUT)), "Loop", "dropout"),
-        (lambda: ref.setup(FedAvg()), "Vmap", "MFLOP is too small"),
+        (lambda: ref.setup(FedAvg()), "Vmap", "dense layers"),
+        (lambda: ref.setup(FedAvg(), large(), own(nn.Linear(64, 2048), nn.Linear(2048, 8))), "Vmap", "dense layers"),
         (lambda: ref.setup(FedAvg(), model=own(*CONVOLUTION)), "Loop", "convolutions"),
         (lambda: ref.setup(FedAvg(), model=own(*DROPOUT)), "Loop", "dropout"),
         (lambda: ref.setup(FedAvg(), model=own(*BRANCH)), "Loop", "does not run under torch.func.vmap"),
         (lambda: ref.setup(PFLEGO(), model=own(*BRANCH)), "Loop", "does not run under torch.func.vmap"),
-        (lambda: ref.setup(FedAvg(), large(), own(nn.Linear(64, 2048), nn.Linear(2048, 8))), "Loop", "MFLOP keeps"),
-        (
-            lambda: ref.setup(FedAvg(batch_size=2), large(), own(nn.Linear(64, 2048), nn.Linear(2048, 8))),
-            "Vmap",
-            "MFLOP is too small",
-        ),
+        (lambda: ref.setup(FedAvg(), large(), own(*LARGE)), "Loop", "MFLOP keeps"),
+        (lambda: ref.setup(FedAvg(batch_size=2), large(), own(*LARGE)), "Vmap", "MFLOP is too small"),
     ],
 )
 def test_auto(setup, name, reason):
@@ -80,7 +78,7 @@ def test_auto(setup, name, reason):
 
 
 def test_auto_says_where_its_threshold_was_measured():
-    setup = ref.setup(FedAvg())
+    setup = ref.setup(FedAvg(), model=own(nn.Linear(4, 8), nn.LayerNorm(8)))
     elsewhere = replace(setup.federation, x=setup.federation.x.to("meta"))
     assert "measured" not in choose(setup.load, memory=2.0)[1]
     assert choose(setup.having(federation=elsewhere).load, memory=2.0)[1].endswith(

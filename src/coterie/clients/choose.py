@@ -21,6 +21,8 @@ def choose(load: Workload, memory: float) -> tuple[Engine, str]:
         return fused, "the body stays fixed during a round"
     if reason := vmap.unfit(load):
         return Loop(), reason
+    if load.work.task.chain is not None:
+        return vmap, "dense layers are trained fastest for many clients at once (`coterie bench J`)"
     if load.work.probe.has_convolutions and load.federation.x.device.type == "cpu":
         return Loop(), "convolutions of many clients at once are slow on a CPU"
     operations, device = _local_step(load), load.federation.x.device.type

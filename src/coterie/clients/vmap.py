@@ -59,8 +59,10 @@ class Vmap(Engine):
 
     def at_once(self, load: Workload, num_examples: int) -> int:
         """Return how many clients of that size fit into memory."""
-        model = num_bytes(load.work.task.initial)
-        each = COPIES * model + num_examples * load.work.probe.example_bytes
+        task = load.work.task
+        each = COPIES * num_bytes(task.initial) + num_examples * load.work.probe.example_bytes
+        if task.chain is not None:  # products of all pairs of examples, see core/steps/dense_layers.py
+            each += num_examples**2 * load.federation.x.element_size()
         return max(1, int(self.memory * 1e9 / each))
 
 

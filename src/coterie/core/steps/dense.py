@@ -128,10 +128,10 @@ def _descend(plan: Plan, given: Given) -> tuple[Tree, Tensor]:
     first = next(iter(given.params.values()))
     targets = plan.objective.targets(given.y, outputs, first.dtype)
     mine = _own_steps(plan, given)
-    fewest = plan.steps if mine is None else int(mine.min()) if mine.is_cpu else 0
+    fewest = plan.steps if mine is None else 0
     loss = first.new_zeros(len(given.y))
     for step, batch in enumerate(_batches(plan, given)):
-        own = None if mine is None or step < fewest else mine > step
+        own = None if mine is None else mine > step
         h: Any = batch
         for layer in layers:
             h = layer.forward(h)
@@ -161,28 +161,27 @@ def _rate(plan: Plan, given: Given, step: int, own: Tensor | None) -> Rate:
 
 
 def _batches(plan: Plan, given: Given) -> Iterator[Batch]:
-    """Yield the batches of all steps, with the same examples as `minibatch`."""
+    """Yield the batches of all steps, with the same examples as `minibatch`. No value leaves the device."""
     C, N = given.y.shape
     mask = torch.ones_like(given.y, dtype=torch.bool) if given.mask is None else given.mask
     counted = plan.objective.counted(given.y, mask)
-    everything = Batch(None, None if counted.is_cpu and bool(counted.all()) else counted)
     if not plan.size:
-        yield from (everything for _ in range(plan.steps))
+        yield from (Batch(None, counted) for _ in range(plan.steps))
         return
     examples, place = torch.arange(N, device=mask.device), torch.arange(plan.size, device=mask.device)
     start = (torch.arange(C, device=mask.device) * N)[:, None]
     n = mask.sum(1, keepdim=True)
     length = (n + plan.size - 1) // plan.size  # steps of an epoch, (C, 1)
-    ends = set(length.flatten().tolist()) if mask.is_cpu else {1}  # nothing is copied from a device to look at it
+    every = 1 if given.mask is not None else math.ceil(N / plan.size)  # how often a client may begin an epoch
     for step in range(plan.steps):
-        if any(step % end == 0 for end in ends):  # somebody begins an epoch
+        if step % every == 0:
             rank = bits(given.stream[:, None], step // length, examples)
             order = torch.where(mask, rank, torch.iinfo(torch.int64).max).argsort() + start
         if given.mask is None:
-            begin = step % math.ceil(N / plan.size) * plan.size
-            batch = Batch(order[:, begin : begin + plan.size], None)
-            yield batch if everything.counted is None else batch._replace(counted=batch.take(counted))
+            begin = step % every * plan.size
+            batch = Batch(order[:, begin : begin + plan.size], counted)
+            yield batch._replace(counted=batch.take(counted))
         else:
             here = step % length * plan.size + place
-            batch = Batch(order.gather(1, here % n), None)
+            batch = Batch(order.gather(1, here % n), counted)
             yield batch._replace(counted=batch.take(counted) & (here < n))

@@ -59,7 +59,7 @@ def dense_head_descent(
         features=features.flatten(0, -2),
         y=data.y.flatten(),
         counted=task.objective.counted(data.y, data.mask).flatten(),
-        rate=torch.as_tensor(rate, dtype=features.dtype, device=features.device),
+        rate=rate if isinstance(rate, Tensor) else features.new_full((), rate),
     )
     plan = Plan(task.objective, steps, momentum)
     if get_interpreter_stack():

@@ -78,12 +78,10 @@ class Batch(NamedTuple):
     """The examples of one step."""
 
     rows: Tensor | None  # (C, B) places among the C x N examples; None means all examples in order
-    counted: Tensor | None  # (C, B) which answers count; None means all
+    counted: Tensor  # (C, B) which answers count
 
     def share(self, outputs: Tensor) -> Tensor:
         """Return the weight (C, B) of each example in the mean."""
-        if self.counted is None:
-            return outputs.new_full((1, 1), 1 / outputs.shape[1])
         return self.counted / self.counted.sum(1, keepdim=True, dtype=outputs.dtype)
 
     def take(self, table: Tensor) -> Tensor:
