@@ -51,7 +51,7 @@ def measure(repeats: int) -> Result:
         seconds,
         [
             Figure("loop / vmap", ratio(seconds, "loop", "vmap"), at_least=40),
-            Figure("vmap / by hand", ratio(seconds, "vmap", "by hand"), at_most=2.5),
+            Figure("vmap / by hand", ratio(seconds, "vmap", "by hand"), at_most=1.4),
             Figure("checks of replies / round", checks, at_most=0.01),
         ],
         [f"The engine loop is timed with {PART} clients, and the time is multiplied by {CLIENTS // PART}."],

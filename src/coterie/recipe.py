@@ -87,7 +87,7 @@ class EngineSettings:
     deterministic: bool = True
     """On CUDA: the same bits in every run, without TF32; false is faster, but rounds differently each time."""
     threads: Size = 0
-    """Threads per operation on the CPU; 0 leaves it to PyTorch. On a busy machine 1 is often fastest."""
+    """Number of CPU threads in total; 0 leaves it to PyTorch. On a busy machine 1 is often fastest."""
     memory: Gigabytes = 2.0
     """Memory, in gigabytes, for the clients that are computed at once; the others wait for their turn."""
     address: str = ""

@@ -11,7 +11,7 @@ from torch.func import vmap
 from coterie.core.counting import CountFlops
 from coterie.core.data import Data
 from coterie.core.objective import Classification, Objective, Regression
-from coterie.core.steps import Pull, dense_layers, local_sgd
+from coterie.core.steps import Pull, dense_layers, head_descent, local_sgd
 from coterie.core.steps.dense_body import body_pass
 from coterie.core.task import Task
 from coterie.core.tree import Tree, stack
@@ -258,3 +258,81 @@ def test_a_pass_through_the_body_reads_the_examples_where_they_are(layers, monke
     assert (our_buffers, buffers) == ({}, {})
     torch.testing.assert_close(ours, features, **CLOSE)
     torch.testing.assert_close(our_pull_back(g)[0], pull_back(g)[0], **CLOSE)
+
+
+# -- models that end in dense layers
+
+
+def build_conv(norm: bool) -> Task:
+    """Return a convolutional network with two dense layers at its end."""
+    torch.manual_seed(0)
+    front = [
+        nn.Unflatten(1, (1, 3)),
+        nn.Conv2d(1, 2, 2),
+        *([nn.BatchNorm2d(2)] if norm else []),
+        nn.ReLU(),
+        nn.Flatten(),
+    ]
+    net = nn.Sequential()
+    net.add_module("body", nn.Sequential(*front, nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 5)))
+    net.add_module("head", nn.Linear(5, CLASSES))
+    return Task(net.double(), "head", torch.zeros(1, 3, FEATURES // 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("over", ["params", "body", "head"])
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[3], OPTIONS[-1]], ids=str)
+def test_a_dense_tail_equals_autograd(options, over, norm, monkeypatch):
+    task = build_conv(norm)
+    assert task.chain is None
+    assert [type(layer).__name__ for layer in task.tail] == ["Dense", "Pointwise", "Dense", "Dense"]
+    assert set(task.front_params) == {name for name in task.body if int(name.split(".")[1]) < 4}
+    taken, original = [], dense_layers._Taped.__init__
+    monkeypatch.setattr(dense_layers._Taped, "__init__", lambda *args: taken.append(1) or original(*args))
+    start = {**task.initial, **tree(task, 3)}
+    names = getattr(task, over)
+    keys = keys_of(task, options, start)
+    keys["control"] = {name: keys["control"][name] for name in names} if keys["control"] else None
+    for batch, steps in ((0, 3), (4, 5), (5, Epochs(2))):
+        ours = local_sgd(task, start, examples(1), steps, 0.2, batch, over=names, **keys)
+        same(ours, by_tape(task, start, examples(1), steps, 0.2, batch, over=names, **keys))
+    assert len(taken) == 3
+    if norm:
+        assert not torch.equal(ours[0][task.buffers[0]], start[task.buffers[0]])
+
+
+# -- linear heads on fixed features
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.6])
+@pytest.mark.parametrize("objective", [Classification(), Regression()], ids=["classes", "numbers"])
+def test_heads_in_closed_form_equal_autograd(outputs, bias, momentum, objective):
+    """Also under vmap, with padding, examples without an answer, and rates of each client's own."""
+    outputs = outputs if isinstance(objective, Classification) else 1
+    torch.manual_seed(0)
+    net = nn.Sequential()
+    net.add_module("body", nn.Identity())
+    net.add_module("head", nn.Linear(FEATURES, outputs, bias=bias))
+    task = Task(net.double(), "head", torch.zeros(1, FEATURES, dtype=torch.float64), objective=objective)
+    clients = [examples(seed, size, 6 - size) for seed, size in enumerate((6, 4, 3))]
+    heads, rates = [tree(task, seed) for seed in range(3)], torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
+    if isinstance(objective, Classification):
+        clients = [client._replace(y=client.y % outputs) for client in clients]
+        clients[0].y[1] = -1
+    else:
+        clients = [client._replace(y=client.x.sum((1, 2))) for client in clients]
+
+    def update(head, data, rate):
+        return head_descent(task, head, data.x.flatten(1), data, 5, rate, momentum)
+
+    data = Data(*(torch.stack(part) for part in zip(*clients, strict=True)))
+    together = vmap(update)(stack(heads), data, rates)
+    for row, (client, head) in enumerate(zip(clients, heads, strict=True)):
+        alone = update(head, client, rates[row])
+        with CountFlops():
+            by_autograd = update(head, client, rates[row])
+        torch.testing.assert_close(alone, by_autograd, **CLOSE)
+        torch.testing.assert_close({name: value[row] for name, value in together.items()}, by_autograd, **CLOSE)
+        assert not any(torch.equal(value, head[name]) for name, value in alone.items()) or outputs == 1

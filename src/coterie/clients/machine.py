@@ -17,7 +17,7 @@ KEPT = 64 << 20
 
 
 def set_up(threads: int, device: torch.device = torch.device("cpu"), deterministic: bool = True) -> None:  # noqa: B008
-    """Set the number of threads per operation (0: PyTorch's choice), and keep freed memory for the next round.
+    """Set the number of threads (0: PyTorch's choice), and keep freed memory for the next round.
 
     Otherwise glibc returns blocks of a cohort's size to the system at once, and every round pays for each page again.
     On CUDA, `deterministic` chooses between the same bits in every run, and speed. Call it before the device is used.
