@@ -41,6 +41,7 @@ def test_memory_decides_how_many_are_computed_at_once():
     setup = ref.setup(FedAvg(), ref.federation(sizes=(4,) * 10))
     shared, clients, nothing = setup.task.shared_model(), list(range(10)), [{}] * 10
     each = 4 * sum(value.numel() for value in shared.values()) * 8 + 4 * setup.load.work.probe.example_bytes
+    each += 4 * 4 * 8  # products of all pairs of examples
     for fit in (1, 3, 100):
         engine = Vmap(memory=fit * each / 1e9 + 1e-12)
         parts = list(engine.each_client(setup.load, Call(work.score, shared, clients, (nothing,), ("train",))))

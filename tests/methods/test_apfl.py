@@ -164,6 +164,7 @@ def test_who_was_never_visited_uses_and_adapts_the_shared_model():
         ref.assert_same(setup.method.personal_params(setup.task, shared, adapted), mixed(0.4, v, w))
 
 
+@pytest.mark.usefixtures("taped")
 def test_the_mixture_has_batchnorm_statistics_of_its_own():
     """They follow passes of the mixture, and never travel. The shared statistics follow passes of w_i."""
     with torch_seeded(0):

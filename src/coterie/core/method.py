@@ -154,13 +154,14 @@ class FixedBody(Method):
     ) -> tuple[Tensor, Tree, Tree]:
         """Do everything that happens between the forward and the backward pass through the body.
 
-        Returns (gradient over the features, numbers for the server, new values of the personal state).
+        The inputs have passed the body, so `data.x` has no columns here. Returns (gradient over the features, numbers for the server, new values of the personal state).
         """
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         """Pass through the body forward, call `on_features`, and pass backward. The reply holds the body's gradient."""
+        rest = data._replace(x=data.mask.new_empty(*data.mask.shape, 0))
         return around_features(
-            task, shared, personal, data, lambda features: self.on_features(task, personal, features, data, rnd)
+            task, shared, personal, data, lambda features: self.on_features(task, personal, features, rest, rnd)
         )
 
 

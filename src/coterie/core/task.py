@@ -59,7 +59,8 @@ class Task:
             for name, part in model.named_modules()
             if isinstance(part, nn.Conv2d) and not example.is_cuda
         }
-        self.initial: Tree = self.laid_out({name: values[name].clone() for name in values if name not in frozen})
+        own_values = {name: value.clone() for name, value in values.items() if name not in frozen}
+        self.initial: Tree = self.laid_out(own_values)
         self._head_name = head
         self._body, own_head = cut(model, head)
         self._eval_body = copy.deepcopy(self._body).eval()
@@ -88,7 +89,7 @@ class Task:
         with torch.no_grad():
             features = self._eval_body(self.sample(1))
         self._heads = Heads(own_head, head, head_init, features)
-        self._check_cut(outputs, head)
+        self._check_cut(own_values, outputs, head)
         self.head_is_linear = self._heads.is_linear
         """Whether the head is one plain linear layer, so that its gradient is known in closed form."""
         self.chain = find_chain(self._body, own_head, head, set(self.params), self._example.ndim)
@@ -292,9 +293,9 @@ class Task:
         outputs: Tensor = functional_call(self._heads.module(own, training), own, (features,))
         return outputs
 
-    def _check_cut(self, outputs: Tensor, head: str) -> None:
+    def _check_cut(self, values: Tree, outputs: Tensor, head: str) -> None:
         with torch.no_grad():  # an LSTM rounds differently while autograd records
-            same = torch.equal(outputs, self.outputs(self.initial, self.sample(1)))
+            same = torch.equal(outputs, self.outputs(values, self.sample(1)))  # with filters as the model has them
         if not same:
             raise UserError(
                 f"the model's output is not its head {head!r} applied to the rest; name the last layer as the head"

@@ -76,7 +76,7 @@ class PersonalStore:
 
     def put(self, states: Mapping[int, Tree]) -> None:
         """Store the states of some clients. They leave the device together."""
-        if self._is_empty and not any(states.values()):
+        if not any(states.values()) and self._is_empty:
             return
         for client, personal in zip(states, moved(list(states.values()), torch.device("cpu")), strict=True):
             if personal or not self.is_unvisited(client) or not self._starts_empty:
