@@ -6,6 +6,7 @@ process of its own: Coterie changes how the process that it runs in keeps freed 
 """
 
 import copy
+import pickle
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -81,8 +82,9 @@ class Plain(NamedTuple):
         return {name: value for name, value in model.state_dict().items() if not name.startswith("head.")}
 
 
-def serve(done: Callable[[float], None], plain: Plain, method: str, settings: dict[str, float]) -> None:
-    """Play rounds for a `Child`."""
+def serve(done: Callable[[float], None], pickled: bytes, method: str, settings: dict[str, float]) -> None:
+    """Play rounds of a pickled `Plain` for a `Child`. Tensors that are not pickled would need a file each."""
+    plain: Plain = pickle.loads(pickled)  # noqa: S301 - the parent process made it
     while True:
         start = time.perf_counter()
         getattr(plain, method)(**settings)

@@ -4,6 +4,7 @@ All clients take part in each round, and local steps count in epochs unless the 
 random: 784 features or images, and for the LSTM 80 tokens out of 90, as in Shakespeare. Both sides use all threads.
 """
 
+import pickle
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,7 +117,7 @@ def measure(repeats: int) -> Result:
     seconds: Seconds = {}
     for name, case in CASES.items():
         ours = rounds(case.federation(), "auto", case.clients, **case.sections)
-        with Child(serve, case.plain(), *case.loop) as plain:
+        with Child(serve, pickle.dumps(case.plain()), *case.loop) as plain:
             seconds |= interleave({f"Coterie, {name}": ours, f"plain, {name}": plain}, repeats)
     return Result(
         "G: one round in plain PyTorch, as a user would write it, over one in Coterie",

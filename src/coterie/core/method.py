@@ -154,7 +154,8 @@ class FixedBody(Method):
     ) -> tuple[Tensor, Tree, Tree]:
         """Do everything that happens between the forward and the backward pass through the body.
 
-        The inputs have passed the body, so `data.x` has no columns here. Returns (gradient over the features, numbers for the server, new values of the personal state).
+        The inputs have passed the body, so `data.x` is empty here. Returns (gradient over the features, numbers for the
+        server, new values of the personal state).
         """
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:

@@ -224,7 +224,7 @@ class Federation:
         """Return the examples of several clients, stacked and padded to the largest client.
 
         `labels` is "global" to number labels over all classes, or "local" to number them over each client's label set.
-        `num_outputs` is the width of the heads if it is larger than the labels require. Without inputs, x has no columns.
+        `num_outputs` is the width of the heads if it is larger than the labels require. Without inputs, x is empty.
         """
         picked = np.asarray(clients, dtype=np.int64)
         if self.edges is None:
