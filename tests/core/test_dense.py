@@ -14,7 +14,7 @@ from coterie.core.objective import Classification, Objective, Regression
 from coterie.core.steps import Pull, dense_layers, head_descent, local_sgd
 from coterie.core.steps.dense_body import body_pass
 from coterie.core.task import Task
-from coterie.core.tree import Tree, stack
+from coterie.core.tree import Tree, pick, stack
 from coterie.settings import Epochs
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
@@ -123,6 +123,16 @@ def test_only_some_parameters_are_trained(over):
     assert all((ours[0][name] is value) == (name not in names) for name, value in start.items())
 
 
+@pytest.mark.parametrize("layers", ["mlp", "logreg"])
+def test_weights_are_trained_without_their_biases(layers, way):
+    task, start = build(layers), tree(build(layers), 3)
+    names = [name for name in task.params if name.endswith("weight")]
+    keys = {"over": names, "pull": Pull(0.3, pick(tree(task, 5), names)), "control": pick(tree(task, 6), names)}
+    ours = local_sgd(task, start, examples(1), 5, 0.2, 4, **keys)
+    same(ours, by_tape(task, start, examples(1), 5, 0.2, 4, **keys))
+    assert all(ours[0][name] is start[name] for name in task.params if name not in names)
+
+
 def test_regression_and_examples_without_an_answer(way):
     task, data = build(objective=Regression()), examples(1)
     data = data._replace(y=data.x.sum((1, 2)))
@@ -155,7 +165,7 @@ def test_many_clients_at_once_equal_autograd_for_each(options, batch, padding, r
     axes: Any = Data(0, 0, 0, 0, 0)
     if not padding:
         data, axes = data._replace(mask=data.mask[0]), axes._replace(mask=None)
-    for steps in (3, Epochs(2)):
+    for steps in (3, Epochs(1), Epochs(2)):
 
         def update(shared, own, data, gamma, steps=steps):
             return local_sgd(task, {**own, **shared}, data, steps, RATES[rate](gamma), batch, **keys)

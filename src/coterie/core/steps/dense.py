@@ -20,7 +20,7 @@ from coterie.core.chain import Dense
 from coterie.core.counting import counts_declared_work
 from coterie.core.data import Data
 from coterie.core.steps.batches import without_padding
-from coterie.core.steps.dense_layers import Batch, Front, Given, Plan, Rate, build_layers
+from coterie.core.steps.dense_layers import Batch, Front, Given, Plan, Rate, build_layers, rows_of
 from coterie.core.task import Task
 from coterie.core.tree import Tree, pick
 from coterie.settings import Epochs
@@ -123,65 +123,108 @@ def _mapped(given: Given, function: Callable[..., Tensor], *others: Any) -> Give
 
 def _descend(plan: Plan, given: Given) -> tuple[Tree, Tensor]:
     """Take the local steps of C clients. Returns (trained parameters, loss (C,) at the last gradient)."""
+    batches = _whole(plan, given)
+    if plan.size and (given.mask is None or (plan.epochs and (plan.epochs == 1 or not plan.momentum))):
+        given, numbers = _in_order_of_use(plan, given)
+        batches = _in_step(plan, given, numbers)
+    elif plan.size:
+        batches = _each_at_its_own_pace(plan, given)
     layers = build_layers(plan, given)
     outputs = next(given.params[part.weight].shape[1] for part in plan.chain[::-1] if isinstance(part, Dense))
     first = next(iter(given.params.values()))
     targets = plan.objective.targets(given.y, outputs, first.dtype)
-    mine = _own_steps(plan, given)
-    fewest = plan.steps if mine is None else 0
     loss = first.new_zeros(len(given.y))
-    for step, batch in enumerate(_batches(plan, given)):
-        own = None if mine is None else mine > step
+    for step, batch in enumerate(batches):
         h: Any = batch
         for layer in layers:
             h = layer.forward(h)
-        share = batch.share(h)
-        if step + 1 >= fewest:
+        share, rate = batch.share(h.dtype), _rate(plan, given, batch)
+        if step + 1 == plan.steps or batch.own is not None:
             each = plan.objective.losses(h.flatten(0, 1), batch.take(given.y).flatten()).view(h.shape[:2])
             value = (share * each).sum(1)
-            loss = value if own is None else torch.where(own, value, loss)
+            loss = value if batch.own is None else torch.where(batch.own, value, loss)
         g = plan.objective.residual(h, batch.take(targets)).mul_(share[..., None])
-        rate = _rate(plan, given, step, own)
         for layer in reversed(layers):
             g = layer.backward(g, rate)
     return {name: value for layer in layers for name, value in layer.trained().items()}, loss
 
 
-def _own_steps(plan: Plan, given: Given) -> Tensor | None:
-    """Return the number of steps (C,) of each client, or None if all take the same number."""
-    if given.mask is None or not plan.epochs:
-        return None
-    return plan.epochs * ((given.mask.sum(1) + plan.size - 1) // plan.size)
+def _rate(plan: Plan, given: Given, batch: Batch) -> Rate:
+    """Return the rate of a step, which is 0 for clients that do not take it."""
+    own, step, dtype = batch.own, batch.step, next(iter(given.params.values())).dtype
+    rate: Rate
+    if isinstance(step, int):
+        rate = plan.rates[step] if given.rates is None else given.rates[:, step, None, None]
+    elif len(set(plan.rates)) == 1:
+        rate = plan.rates[0]
+    else:
+        rates = torch.tensor(plan.rates, dtype=dtype).to(step.device) if given.rates is None else given.rates
+        rate = rates.expand(len(step), -1).gather(1, step.clamp(max=plan.steps - 1)[:, None])[..., None]
+    return rate if own is None else rate * own[:, None, None].to(dtype)
 
 
-def _rate(plan: Plan, given: Given, step: int, own: Tensor | None) -> Rate:
-    """Return the rate of a step, which is 0 for clients that have taken all their steps."""
-    rate = plan.rates[step] if given.rates is None else given.rates[:, step, None, None]
-    return rate if own is None else rate * own[:, None, None].to(next(iter(given.params.values())).dtype)
+# -- the batches of all steps, with the same examples as `minibatch`; no value leaves the device
 
 
-def _batches(plan: Plan, given: Given) -> Iterator[Batch]:
-    """Yield the batches of all steps, with the same examples as `minibatch`. No value leaves the device."""
-    C, N = given.y.shape
+def _counted(plan: Plan, given: Given) -> Tensor:
     mask = torch.ones_like(given.y, dtype=torch.bool) if given.mask is None else given.mask
-    counted = plan.objective.counted(given.y, mask)
-    if not plan.size:
-        yield from (Batch(None, counted) for _ in range(plan.steps))
-        return
-    examples, place = torch.arange(N, device=mask.device), torch.arange(plan.size, device=mask.device)
-    start = (torch.arange(C, device=mask.device) * N)[:, None]
-    n = mask.sum(1, keepdim=True)
-    length = (n + plan.size - 1) // plan.size  # steps of an epoch, (C, 1)
-    every = 1 if given.mask is not None else math.ceil(N / plan.size)  # how often a client may begin an epoch
+    return plan.objective.counted(given.y, mask)
+
+
+def _whole(plan: Plan, given: Given) -> Iterator[Batch]:
+    """Yield all examples in each step."""
+    counted = _counted(plan, given)
     for step in range(plan.steps):
-        if step % every == 0:
-            rank = bits(given.stream[:, None], step // length, examples)
-            order = torch.where(mask, rank, torch.iinfo(torch.int64).max).argsort() + start
-        if given.mask is None:
-            begin = step % every * plan.size
-            batch = Batch(order[:, begin : begin + plan.size], counted)
-            yield batch._replace(counted=batch.take(counted))
-        else:
-            here = step % length * plan.size + place
-            batch = Batch(order.gather(1, here % n), counted)
-            yield batch._replace(counted=batch.take(counted) & (here < n))
+        yield Batch(slice(None), counted, given.y.shape[1] if step else 0, step)
+
+
+def _in_order_of_use(plan: Plan, given: Given) -> tuple[Given, Tensor]:
+    """Put the examples in the order of the first epoch, so that its batches are ranges, and drop unused examples.
+
+    Returns (what clients start from, the numbers (C, N) that their examples had before).
+    """
+    C, N = given.y.shape
+    order = _shuffled(given, 0, torch.arange(N, device=given.y.device).expand(C, N))[:, : plan.steps * plan.size]
+    rows = order + N * torch.arange(C, device=order.device)[:, None]
+    mask = None if given.mask is None else rows_of(given.mask, rows)
+    return given._replace(x=rows_of(given.x, rows), y=rows_of(given.y, rows), mask=mask), order
+
+
+def _in_step(plan: Plan, given: Given, numbers: Tensor) -> Iterator[Batch]:
+    """Yield batches of examples in the order of use. Clients begin each epoch together, and wait for the largest."""
+    (C, N), counted = given.y.shape, _counted(plan, given)
+    start = (torch.arange(C, device=numbers.device) * N)[:, None]
+    every = math.ceil(N / plan.size)
+    length = None if given.mask is None else (given.mask.sum(1) + plan.size - 1) // plan.size  # steps of an epoch, (C,)
+    for step in range(plan.steps):
+        epoch, turn = divmod(step, every)
+        part = slice(turn * plan.size, (turn + 1) * plan.size)
+        if epoch and not turn:
+            order = _shuffled(given, epoch, numbers) + start
+        batch = Batch(order[:, part], counted, N, step) if epoch else Batch(part, counted, part.start, step)
+        if length is not None:
+            batch = batch._replace(step=epoch * length + turn, own=turn < length)
+        yield batch._replace(counted=batch.take(counted))
+
+
+def _each_at_its_own_pace(plan: Plan, given: Given) -> Iterator[Batch]:
+    """Yield batches of clients with padding, who begin their epochs at different steps."""
+    assert given.mask is not None
+    (C, N), counted = given.y.shape, _counted(plan, given)
+    numbers, place = torch.arange(N, device=counted.device), torch.arange(plan.size, device=counted.device)
+    start = (torch.arange(C, device=counted.device) * N)[:, None]
+    n = given.mask.sum(1, keepdim=True)
+    length = (n + plan.size - 1) // plan.size  # steps of an epoch, (C, 1)
+    for step in range(plan.steps):
+        here = step % length * plan.size + place
+        order = _shuffled(given, step // length, numbers) + start
+        batch = Batch(order.gather(1, here % n), counted, N, step)
+        if plan.epochs:
+            batch = batch._replace(own=step < plan.epochs * length[:, 0])
+        yield batch._replace(counted=batch.take(counted) & (here < n))
+
+
+def _shuffled(given: Given, epoch: int | Tensor, numbers: Tensor) -> Tensor:
+    """Return the places (C, N) of the examples in the order of an epoch, given their numbers. Padding comes last."""
+    rank = bits(given.stream[:, None], torch.as_tensor(epoch, device=numbers.device), numbers)
+    return (rank if given.mask is None else torch.where(given.mask, rank, torch.iinfo(torch.int64).max)).argsort()

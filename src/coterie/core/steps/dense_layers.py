@@ -5,8 +5,9 @@ weights never leave the span of their start W, the centre P of the pull, the con
 
     weights = a W + p P + q Q + Aᵀ X        outputs of batch b = a (X Wᵀ)_b + p (X Pᵀ)_b + q (X Qᵀ)_b + (X Xᵀ)_b A
 
-A step changes a, p, q and the rows b of A. It needs one product with (B, N) instead of two with (B, D). `_Span` works
-this way, `_Weights` with the weights themselves, and the number of operations decides.
+A step changes a, p, q and the rows b of A. It needs one product with (B, N) instead of two with (B, D). Rows of A that
+belong to examples which no step has seen yet are zero, and are left out. A bias counts as the weight of a feature that
+is always 1. `_Span` works this way, `_Weights` with the weights themselves, and the number of operations decides.
 
 Shapes: C clients, N examples with D features, B examples per step, H outputs of a layer, K outputs of the model.
 """
@@ -81,18 +82,29 @@ class Given(NamedTuple):
 class Batch(NamedTuple):
     """The examples of one step."""
 
-    rows: Tensor | None  # (C, B) places among the C x N examples; None means all examples in order
+    rows: Tensor | slice
+    """Places (C, B) among the C x N examples, or the range of places that is the same for all clients."""
     counted: Tensor  # (C, B) which answers count
+    seen: int
+    """Number of examples, the first ones, that the steps before may have seen."""
+    step: int | Tensor
+    """Number of the step, 0, 1, ..., or (C,) one for each client."""
+    own: Tensor | None = None
+    """Which clients (C,) take the step; None means all."""
 
-    def share(self, outputs: Tensor) -> Tensor:
+    def share(self, dtype: torch.dtype) -> Tensor:
         """Return the weight (C, B) of each example in the mean."""
-        return self.counted / self.counted.sum(1, keepdim=True, dtype=outputs.dtype)
+        total = self.counted.sum(1, keepdim=True, dtype=dtype)
+        return self.counted / (total if self.own is None else torch.where(self.own[:, None], total, 1))
 
     def take(self, table: Tensor) -> Tensor:
-        """Return the rows of a table (C, N, ...) that belong to the step."""
-        if self.rows is None:
-            return table
-        return table.flatten(0, 1).index_select(0, self.rows.flatten()).view(*self.rows.shape, *table.shape[2:])
+        """Return the rows of a table (C, N, ...) that belong to the step; as a view if they are a range."""
+        return table[:, self.rows] if isinstance(self.rows, slice) else rows_of(table, self.rows)
+
+
+def rows_of(table: Tensor, rows: Tensor) -> Tensor:
+    """Return the rows of a table (C, N, ...), by their places (C, B) among all C x N rows."""
+    return table.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, *table.shape[2:])
 
 
 def build_layers(plan: Plan, given: Given) -> "list[Layer]":
@@ -112,9 +124,10 @@ def _span_is_cheaper(plan: Plan, given: Given, first: Dense) -> bool:
     N, D = given.x.shape[1:]
     H = given.params[first.weight].shape[1]
     rows = plan.steps * (plan.size or N)
+    seen = rows - (min(rows, N) / 2 if plan.size else N)  # a half of the others in the first epoch; none at first
     tables = 1 + (first.weight in given.centre) + (first.weight in given.control)
     direct = 2 * rows * D * H * (THIN if plan.size else 1)
-    return N * N * D + (tables + 1) * N * D * H + rows * N * H < direct
+    return N * N * D + (tables + 1) * N * D * H + seen * N * H < direct
 
 
 class Layer(ABC):
@@ -243,7 +256,7 @@ class _Taped(Layer):
     def forward(self, h: Batch) -> Tensor:
         self._leaves = {name: part.own[0].detach().requires_grad_() for name, part in self._params.items()}
         with torch.enable_grad():
-            self._h, self._state = self._front.run({**self._leaves, **self._state}, h.take(self._x)[0])
+            self._h, self._state = self._front.run({**self._leaves, **self._state}, h.take(self._x)[0].clone())
         return self._h.detach()[None]
 
     def backward(self, g: Tensor, rate: Rate) -> Tensor:
@@ -262,27 +275,34 @@ class _Span(Layer):
     """A first layer whose weights are a W + p P + q Q + Aᵀ X, without ever being computed until the end."""
 
     def __init__(self, plan: Plan, given: Given, part: Dense) -> None:
-        self._momentum, self._mu, self._name, self._x = plan.momentum, plan.mu, part.weight, given.x
-        known = (given.params[part.weight], given.centre.get(part.weight), given.control.get(part.weight))
-        self._known = [each for each in known if each is not None]
-        self._pulls = [0.0, *[-plan.mu] * (known[1] is not None), *[-1.0] * (known[2] is not None)]
-        self._tables = [_product(given.x, each) for each in self._known]  # X Wᵀ, X Pᵀ, X Qᵀ
+        self._momentum, self._mu, self._x = plan.momentum, plan.mu, given.x
+        has_bias = part.bias is not None and part.bias in plan.over
+        self._names = [name for name in (part.weight, part.bias if has_bias else None) if name]
+        self._fixed = given.params[part.bias][:, None] if part.bias and not has_bias else None
+        known = [tree for tree in (given.params, given.centre, given.control) if part.weight in tree]
+        self._known = [[tree[name] for name in self._names] for tree in known]
+        self._pulls = [0.0, *[-plan.mu] * (part.weight in given.centre), *[-1.0] * (part.weight in given.control)]
+        self._tables = [_outputs(given.x, *each) for each in self._known]  # X Wᵀ, X Pᵀ, X Qᵀ, each with its bias
         self._gram = torch.bmm(given.x, given.x.mT)  # X Xᵀ
-        self._scales: list[Rate] = [1.0, *[0.0] * (len(self._known) - 1)]  # a, p, q
-        self._moves: list[Rate] = [0.0] * len(self._known)  # their velocities
+        if has_bias:
+            self._gram += 1
+        self._scales: list[Rate] = [1.0, *[0.0] * (len(known) - 1)]  # a, p, q
+        self._moves: list[Rate] = [0.0] * len(known)  # their velocities
         self._A = torch.zeros_like(self._tables[0])
         self._velocity = torch.zeros_like(self._A) if plan.momentum else None
-        self._bias = None if part.bias is None else _Parameter(plan, given, part.bias)
 
     def forward(self, h: Batch) -> Tensor:
         self._batch = h
-        start, *others = (h.take(table) for table in self._tables)
-        if self._mu:
-            start = start * self._scales[0]
-        for scale, table in zip(self._scales[1:], others, strict=True):
-            start = start + scale * table
-        z = torch.baddbmm(start, h.take(self._gram), self._A)
-        return z if self._bias is None else z.add_(self._bias.value)
+        start = self._combined([h.take(table) for table in self._tables])
+        z = torch.baddbmm(start, h.take(self._gram)[..., : h.seen], self._A[:, : h.seen]) if h.seen else start.clone()
+        return z if self._fixed is None else z.add_(self._fixed)
+
+    def _combined(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return a, p and q times what belongs to W, P and Q."""
+        start = parts[0] * self._scales[0] if self._mu else parts[0]
+        for scale, each in zip(self._scales[1:], parts[1:], strict=True):
+            start = start + scale * each
+        return start
 
     def backward(self, g: Tensor, rate: Rate) -> Tensor:
         # The gradient of the weights is that of a W + p P + q Q by a, p, q, and that of Aᵀ X by the rows of A.
@@ -300,23 +320,23 @@ class _Span(Layer):
         slopes = [mu * scale + pull for scale, pull in zip(self._scales, self._pulls, strict=True)]
         self._moves = [m * move + slope for move, slope in zip(self._moves, slopes, strict=True)]
         self._scales = [scale - rate * move for scale, move in zip(self._scales, self._moves, strict=True)]
-        _step_bias(self._bias, g, rate)
         return g
 
     def _add_rows(self, target: Tensor, g: Tensor, rate: Rate) -> None:
         """Subtract rate times g from the rows of the batch."""
-        if self._batch.rows is None:
-            _add(target, g, -rate)
+        rows = self._batch.rows
+        if isinstance(rows, slice):
+            _add(target[:, rows], g, -rate)
             return
         scaled, alpha = (g * rate, 1.0) if isinstance(rate, Tensor) else (g, rate)
-        target.view(-1, target.shape[-1]).index_add_(0, self._batch.rows.flatten(), scaled.flatten(0, 1), alpha=-alpha)
+        target.view(-1, target.shape[-1]).index_add_(0, rows.flatten(), scaled.flatten(0, 1), alpha=-alpha)
 
     def trained(self) -> Tree:
-        start = self._known[0] if not self._mu else self._known[0] * self._scales[0]
-        for scale, each in zip(self._scales[1:], self._known[1:], strict=True):
-            start = start + scale * each
-        weight = {self._name: torch.baddbmm(start, self._A.mT, self._x)}
-        return {**weight, **(self._bias.trained() if self._bias else {})}
+        weights, *biases = zip(*self._known, strict=True)
+        after = [torch.baddbmm(self._combined(weights), self._A.mT, self._x)]
+        for each in biases:
+            after.append(self._combined([bias[:, None] for bias in each])[:, 0] + self._A.sum(1))
+        return dict(zip(self._names, after, strict=True))
 
 
 def _rows(value: Tensor) -> Tensor:
@@ -340,8 +360,10 @@ def _add_to(slope: Tensor, target: Tensor, keep: float, rate: Rate) -> None:
     _add(target if keep == 1 else target.mul_(keep), slope.view_as(target), -rate)
 
 
-def _product(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x weightᵀ for all clients; as one product if they have the same weight."""
+def _outputs(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x weightᵀ + bias for all clients; as one product if they have the same weight."""
     if len(x) > 1 and weight.stride(0):
-        return torch.bmm(x, weight.mT)
-    return (x.flatten(0, 1) @ weight[0].T).view(*x.shape[:2], -1)
+        return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
+    flat = x.flatten(0, 1)
+    together = flat @ weight[0].T if bias is None else torch.addmm(bias[0], flat, weight[0].T)
+    return together.view(*x.shape[:2], -1)
