@@ -205,3 +205,19 @@ def test_a_dataset_names_the_row_that_is_no_array():
     table[1]["x"] = [1.0]
     with pytest.raises(UserError, match=r"client 'b': train row 1: column 'x' has shape \(1,\), but .* shape \(2,\)"):
         Federation.from_datasets(FakeDataset(table), client="who", label="y", features="x")
+
+
+def test_a_damaged_parquet_file_is_read_or_refused(tmp_path):
+    """Every byte is changed once. Text is stored as places in a list of words, and a changed place is outside of it."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "all.parquet"
+    table = pyarrow.table({"client": ["a", "b", "a", "b"] * 2, "x": [0.5] * 8, "y": [0, 1, 1, 0] * 2})
+    parquet.write_table(table, file, compression="none", write_page_checksum=False)
+    whole, refused = file.read_bytes(), 0
+    for place in range(len(whole)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 7]) + whole[place + 1 :])
+        try:
+            Federation.from_table(str(file), client="client", label="y")
+        except UserError:
+            refused += 1
+    assert 50 < refused < len(whole)

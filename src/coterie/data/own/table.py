@@ -77,6 +77,7 @@ def _read_parquet(path: Path) -> Table:
         # Text that occurs often is stored once, in the file and in memory.
         text = [field.name for field in schema if getattr(field.type, "value_type", field.type) in _text(pyarrow)]
         table = parquet.read_table(path, read_dictionary=text, partitioning=None)
+        table.validate(full=True)  # text may be stored as places in a list, which a damaged file can exceed
         if twice := [name for i, name in enumerate(table.column_names) if name in table.column_names[:i]]:
             raise UserError(f"{path} has more than one column {twice[0]!r}; rename or remove one")
         columns = {name: table[name] for name in table.column_names}
