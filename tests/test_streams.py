@@ -36,6 +36,12 @@ def test_the_key_never_changes() -> None:
     assert streams.key(7, "batches", 3, "anna") == 4338710202672466522
 
 
+def test_keys_of_several_clients_are_their_own_keys() -> None:
+    names = ["anna", "", "ben\0", "Ω"]
+    assert streams.keys(7, "batches", 3, names).tolist() == [streams.key(7, "batches", 3, name) for name in names]
+    assert streams.keys(7, "batches", 3, []).tolist() == []
+
+
 def test_every_part_of_the_key_makes_a_stream_of_its_own() -> None:
     parts = product([0, 1, 10, 11], ["cohort", "batches", "personal"], [0, 1, 10, 11, 111], ["", "0", "1", "11", "a"])
     keys = [streams.key(*part) for part in parts]

@@ -178,7 +178,8 @@ class Run:
         width = self._work.num_outputs(len(arrays.labels))
         if len(arrays.labels) > width:
             raise UserError(f"{len(arrays.labels)} classes do not fit the shared head of {width} outputs")
-        data = arrays.data(0, "train", self._work.labels, self._work.stream("new", 0), width)
+        (stream,) = self._work.streams(["new"], 0)
+        data = arrays.data(0, "train", self._work.labels, stream, width)
         if inputs.tokens is not None:
             self._check_tokens(data.x, inputs.tokens)
         return data, arrays.labels

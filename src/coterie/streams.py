@@ -4,18 +4,29 @@ So a recipe gives the same numbers with any engine, any number of workers, and a
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
 def key(seed: int, purpose: str, index: int = 0, client: str = "") -> int:
     """Return the 63-bit key of a stream; `index` is the round."""
-    text = f"{seed}\0{purpose}\0{index}\0{client}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+    return int(keys(seed, purpose, index, [client])[0])
+
+
+def keys(seed: int, purpose: str, index: int, clients: Iterable[str]) -> NDArray[np.int64]:
+    """Return the key of the stream of each client."""
+    start = hashlib.blake2b(f"{seed}\0{purpose}\0{index}\0".encode(), digest_size=8)
+    digests = []
+    for client in clients:
+        own = start.copy()
+        own.update(client.encode())
+        digests.append(own.digest())
+    return (np.frombuffer(b"".join(digests), dtype="<u8") >> np.uint64(1)).astype(np.int64)
 
 
 def generator(seed: int, purpose: str, index: int = 0, client: str = "") -> np.random.Generator:

@@ -11,7 +11,8 @@ from torch.func import vmap
 from coterie.core.counting import CountFlops
 from coterie.core.data import Data
 from coterie.core.objective import Classification, Objective, Regression
-from coterie.core.steps import Pull, dense_layers, head_descent, local_sgd
+from coterie.core.steps import Pull, dense_layers, head_descent, head_gradient, head_loss, local_sgd
+from coterie.core.steps import head as steps_head
 from coterie.core.steps.dense_body import body_pass
 from coterie.core.task import Task
 from coterie.core.tree import Tree, pick, stack
@@ -314,25 +315,35 @@ def test_a_dense_tail_equals_autograd(options, over, norm, monkeypatch):
 # -- linear heads on fixed features
 
 
-@pytest.mark.parametrize("outputs", [1, 2, 3])
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("momentum", [0.0, 0.6])
-@pytest.mark.parametrize("objective", [Classification(), Regression()], ids=["classes", "numbers"])
-def test_heads_in_closed_form_equal_autograd(outputs, bias, momentum, objective):
-    """Also under vmap, with padding, examples without an answer, and rates of each client's own."""
-    outputs = outputs if isinstance(objective, Classification) else 1
+def heads_on_features(outputs: int, bias: bool, objective: Objective) -> tuple[Task, list[Tree], list[Data]]:
+    """Return a task whose body does nothing, and three clients with padding and an example without an answer."""
     torch.manual_seed(0)
     net = nn.Sequential()
     net.add_module("body", nn.Identity())
     net.add_module("head", nn.Linear(FEATURES, outputs, bias=bias))
     task = Task(net.double(), "head", torch.zeros(1, FEATURES, dtype=torch.float64), objective=objective)
     clients = [examples(seed, size, 6 - size) for seed, size in enumerate((6, 4, 3))]
-    heads, rates = [tree(task, seed) for seed in range(3)], torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
     if isinstance(objective, Classification):
         clients = [client._replace(y=client.y % outputs) for client in clients]
         clients[0].y[1] = -1
     else:
         clients = [client._replace(y=client.x.sum((1, 2))) for client in clients]
+    return task, [tree(task, seed) for seed in range(3)], clients
+
+
+KINDS = [
+    pytest.param(outputs, bias, objective, id=f"{outputs} {type(objective).__name__}{'' if bias else ' no bias'}")
+    for outputs, objective in [(1, CLASSIFIES), (2, CLASSIFIES), (3, CLASSIFIES), (1, Regression())]
+    for bias in (False, True)
+]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.6])
+@pytest.mark.parametrize(("outputs", "bias", "objective"), KINDS)
+def test_heads_in_closed_form_equal_autograd(outputs, bias, momentum, objective):
+    """Also under vmap, with padding, examples without an answer, and rates of each client's own."""
+    task, heads, clients = heads_on_features(outputs, bias, objective)
+    rates = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
 
     def update(head, data, rate):
         return head_descent(task, head, data.x.flatten(1), data, 5, rate, momentum)
@@ -346,3 +357,30 @@ def test_heads_in_closed_form_equal_autograd(outputs, bias, momentum, objective)
         torch.testing.assert_close(alone, by_autograd, **CLOSE)
         torch.testing.assert_close({name: value[row] for name, value in together.items()}, by_autograd, **CLOSE)
         assert not any(torch.equal(value, head[name]) for name, value in alone.items()) or outputs == 1
+
+
+@pytest.mark.parametrize("over_head", [False, True])
+@pytest.mark.parametrize(("outputs", "bias", "objective"), KINDS)
+def test_gradients_and_losses_of_heads_in_closed_form_equal_autograd(outputs, bias, over_head, objective, monkeypatch):
+    task, heads, clients = heads_on_features(outputs, bias, objective)
+    differentiated = []
+    by_tape = steps_head.grad_and_value
+    monkeypatch.setattr(steps_head, "grad_and_value", lambda *a, **k: differentiated.append(1) or by_tape(*a, **k))
+
+    def found(head, data):
+        features = data.x.flatten(1)
+        gradients = head_gradient(task, head, features, data, over_head=over_head)
+        return (*gradients, head_loss(task, head, features, data))
+
+    data = Data(*(torch.stack(part) for part in zip(*clients, strict=True)))
+    g_heads, *others = vmap(found)(stack(heads), data)
+    for row, (client, head) in enumerate(zip(clients, heads, strict=True)):
+        alone = found(head, client)
+        assert not differentiated
+        with CountFlops():
+            expected = found(head, client)
+        assert differentiated.pop()
+        assert expected[0].keys() == (head.keys() if over_head else set())
+        torch.testing.assert_close(alone, expected, **CLOSE)
+        mine = ({name: value[row] for name, value in g_heads.items()}, *(value[row] for value in others))
+        torch.testing.assert_close(mine, expected, **CLOSE)

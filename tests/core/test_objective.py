@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.func import grad
+from torch.func import grad, vmap
 
 from coterie import Federation
 from coterie.core.data import Data
-from coterie.core.objective import Classification, Regression
+from coterie.core.objective import MANY, SHORT, Classification, Regression
 from coterie.core.steps import head_descent
 from coterie.core.task import Task
 
@@ -44,6 +44,21 @@ def test_regression_is_mean_squared_error_and_r2_in_units_of_the_training_varian
     counts = Regression(5.0).scores(outputs, y, KEPT, torch.zeros(1, dtype=torch.bool))
     assert float(counts["right"]) / int(counts["examples"]) == pytest.approx(1 - 2.5 / 5.0)
     assert counts["restricted"] == counts["right"]
+
+
+@pytest.mark.parametrize("size", [4, MANY])
+@pytest.mark.parametrize("num_outputs", [1, 2, 10, SHORT - 1, SHORT, 40])
+def test_few_and_many_outputs_have_the_same_loss_and_gradient(num_outputs, size):
+    """Whether they are transposed for speed, computed under vmap, or neither."""
+    random = torch.Generator().manual_seed(num_outputs)
+    outputs = 30 * torch.randn(size, num_outputs, generator=random, dtype=torch.float64)
+    y = torch.randint(num_outputs, (size,), generator=random)
+    chosen, kind = (y[:, None] == torch.arange(num_outputs)).double(), Classification()
+    torch.testing.assert_close(kind.losses(outputs, y), outputs.logsumexp(1) - (outputs * chosen).sum(1))
+    torch.testing.assert_close(vmap(kind.losses)(outputs[None], y[None])[0], kind.losses(outputs, y))
+    leaf = outputs.clone().requires_grad_()
+    (by_autograd,) = torch.autograd.grad(kind.losses(leaf, y).sum(), leaf)
+    torch.testing.assert_close(kind.residual(outputs, chosen), by_autograd)
 
 
 @pytest.mark.parametrize("kind", ["classes", "positions", "numbers"])

@@ -79,10 +79,13 @@ def groups(load: Workload, sizes: Sequence[tuple[int, ...]], states: Sequence[Se
     alike: dict[Any, list[int]] = defaultdict(list)
     exactly = load.work.task.mixes_examples
     rounded = {own: own if exactly else tuple(map(half_octave, own)) for own in set(sizes)}
-    for place, own in enumerate(sizes):
-        trees = [kind[place] for kind in states]
-        shapes = tuple((name, value.shape) for tree in trees for name, value in tree.items()) if any(trees) else ()
-        alike[rounded[own], shapes].append(place)
+    shapes: list[Any] = [()] * len(sizes)
+    for kind in states:
+        if any(kind):
+            mine = (tuple((name, value.shape) for name, value in tree.items()) for tree in kind)
+            shapes = list(zip(shapes, mine, strict=True))
+    for place, (own, shape) in enumerate(zip(sizes, shapes, strict=True)):
+        alike[rounded[own], shape].append(place)
     return list(alike.values())
 
 

@@ -4,12 +4,14 @@ The functions below are all that is ever asked of a client. They are pure, they 
 their values, so they also run for many clients at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie import streams
@@ -73,9 +75,9 @@ class Work:
         """Return the width of a client's head: that of the shared head, or the size of its label space."""
         return self.task.num_outputs if self.shares_head else max(1, num_labels)
 
-    def stream(self, name: str, index: int) -> int:
-        """Return the key of a client's random stream in a round."""
-        return streams.key(self.seed, "batches", index, name)
+    def streams(self, names: Sequence[str], index: int) -> NDArray[np.int64]:
+        """Return the key of each client's random stream in a round."""
+        return streams.keys(self.seed, "batches", index, names)
 
     def received(self, shared: Tree) -> Tree:
         """Lay a broadcast out in memory like the initial shared model, so that products round as in a simulation."""

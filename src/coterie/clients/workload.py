@@ -35,12 +35,13 @@ class Workload:
 
     def data(self, client: int, split: str, index: int) -> Data:
         """Return a client's examples, with its random stream in that round."""
-        stream = self.work.stream(self.federation.ids[client], index)
+        (stream,) = self.work.streams([self.federation.ids[client]], index)
         return self.federation.data(client, split, self.work.labels, stream, self.num_outputs(client))
 
     def gather(self, clients: Sequence[int], split: str, index: int, with_inputs: bool = True) -> Data:
         """Return the examples of several clients with heads of one width: stacked, padded and masked."""
-        keys = [self.work.stream(self.federation.ids[client], index) for client in clients]
+        ids = self.federation.ids
+        keys = self.work.streams([ids[client] for client in clients], index)
         width = self.num_outputs(clients[0])
         return self.federation.gather(clients, split, self.work.labels, keys, width, with_inputs)
 

@@ -17,7 +17,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class CountFlops(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context that sees each operation. Nothing in it is compiled, so it need not load PyTorch's compiler (1 s)."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class CountFlops(_Counter):
     """Context that counts floating-point operations of matrix products and convolutions, by PyTorch's own formulas.
 
     torch.utils.flop_counter.FlopCounterMode would hook into modules, which fails under torch.func.
@@ -86,7 +94,7 @@ def alike(work: Callable[P, T]) -> Callable[P, T]:
     return counted_once
 
 
-class CountBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class CountBytes(_Counter):
     """Context that counts the bytes of new results of operations. A view of existing memory is free."""
 
     def __init__(self) -> None:

@@ -11,9 +11,13 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn.functional import cross_entropy
 
 from coterie.core.tree import Tree
+
+SHORT, MANY = 16, 1000
+"""A softmax over fewer outputs than SHORT, of at least MANY values, is slow along the last axis of a CPU's memory."""
 
 
 class Objective(ABC):
@@ -84,7 +88,12 @@ class Classification(Objective):
         return super().counted(y, mask) & (y >= 0)
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(outputs, y.clamp(min=0), reduction="none")
+        y = y.clamp(min=0)
+        if is_functorch_wrapped_tensor(outputs):  # torch.func takes cross_entropy apart, slowly
+            return -outputs.log_softmax(-1).gather(-1, y[..., None])[..., 0]
+        if _is_slow(outputs):
+            return cross_entropy(outputs.T.contiguous()[None], y[None], reduction="none")[0]
+        return cross_entropy(outputs, y, reduction="none")
 
     def slope(self, y: Tensor, share: Tensor, num_outputs: int) -> Callable[[Tensor], Tensor]:
         labels = (y == torch.arange(num_outputs, device=y.device)[:, None]) * share
@@ -98,7 +107,7 @@ class Classification(Objective):
         return (y[..., None] == torch.arange(num_outputs, device=y.device)).to(dtype)
 
     def residual(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return outputs.softmax(-1).sub_(targets)
+        return _softmax(outputs).sub_(targets)
 
     def curvature(self, num_outputs: int) -> float:
         return 0.5 if num_outputs > 1 else 0.0  # of diag(p) - ppᵀ, reached if two classes have probability 1/2 each
@@ -108,6 +117,18 @@ class Classification(Objective):
         among_own = outputs.masked_fill(~classes, -torch.inf)
         right, restricted = (((chosen.argmax(-1) == y) & counted).sum() for chosen in (outputs, among_own))
         return {"examples": counted.sum(), "right": right, "restricted": restricted}
+
+
+def _softmax(outputs: Tensor) -> Tensor:
+    """Return the softmax over the last axis."""
+    if not _is_slow(outputs):
+        return outputs.softmax(-1)
+    return outputs.movedim(-1, 0).contiguous().softmax(0).movedim(0, -1).contiguous()
+
+
+def _is_slow(outputs: Tensor) -> bool:
+    """Return whether a softmax is faster after a transposition: on a CPU it is slow over a short last axis."""
+    return outputs.shape[-1] < SHORT and outputs.numel() >= MANY and outputs.is_cpu
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from coterie.core.chain import Chain, find_chain, find_tail
 from coterie.core.data import Data, Graph, Inputs
 from coterie.core.heads import HeadInit, Heads, cut
 from coterie.core.objective import Classification, Objective
+from coterie.core.pullback import pulled_back
 from coterie.core.suitable import check_gradient, copied, first_outputs
 from coterie.core.tree import Tree, pick
 from coterie.errors import UserError
@@ -203,7 +204,17 @@ class Task:
     def body_vjp(self, params: Tree, x: Inputs) -> tuple[Tensor, Pullback, Tree]:
         """Pass through the body once. Returns (features (N, M), map from their gradient to θ's, buffers)."""
         theta = pick(params, self.body)
-        return vjp(lambda theta: self._features({**params, **theta}, x), theta, has_aux=True)  # type: ignore[return-value]
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            return vjp(lambda theta: self._features({**params, **theta}, x), theta, has_aux=True)  # type: ignore[return-value]
+        leaves = {name: value.detach().requires_grad_() for name, value in theta.items()}
+        with torch.enable_grad():
+            features, buffers = self._features({**params, **leaves}, x)
+
+        return (
+            features.detach(),
+            lambda g: (pulled_back(features, leaves, g),),
+            {name: value.detach() for name, value in buffers.items()},
+        )
 
     def head_loss(self, params: Tree, features: Tensor, data: Data) -> Tensor:
         """Return the training loss as a function of the head and of given features."""

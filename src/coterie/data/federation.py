@@ -115,16 +115,19 @@ class Federation:
         splits = {"train": Ragged.of(assignment.train), "test": Ragged.of([rows + shift for rows in assignment.test])}
         if len(assignment.validation):
             splits["validation"] = Ragged.of(assignment.validation)
-        x = np.concatenate([examples.x_train, examples.x_test])
-        y = np.concatenate([examples.y_train, examples.y_test])
-        if examples.edges is None:
-            rows = np.concatenate([split.values for split in splits.values()])
-            if len(np.unique(rows)) == len(rows):  # no example belongs to two clients, so each can have its own block
-                x, y, ends = x[rows], y[rows], np.cumsum([len(split.values) for split in splits.values()])
-                splits = {
-                    name: Ragged(np.arange(end - len(split.values), end), split.offsets)
-                    for (name, split), end in zip(splits.items(), ends.tolist(), strict=True)
-                }
+        rows = np.concatenate([split.values for split in splits.values()])
+        if examples.edges is None and len(np.unique(rows)) == len(rows):
+            # No example belongs to two clients, so each client can have its own block.
+            x = _dealt(splits, shift, examples.x_train, examples.x_test)
+            y = _dealt(splits, shift, examples.y_train, examples.y_test)
+            ends = np.cumsum([len(split.values) for split in splits.values()]).tolist()
+            splits = {
+                name: Ragged(np.arange(end - len(split.values), end), split.offsets)
+                for (name, split), end in zip(splits.items(), ends, strict=True)
+            }
+        else:
+            x = np.concatenate([examples.x_train, examples.x_test])
+            y = np.concatenate([examples.y_train, examples.y_test])
         return cls(
             ids=tuple(assignment.names or map(str, range(len(assignment.train)))),
             labels=examples.labels,
@@ -217,7 +220,7 @@ class Federation:
         clients: Sequence[int],
         split: str,
         labels: Labels,
-        streams: Sequence[int],
+        streams: Sequence[int] | Index,
         num_outputs: int = 0,
         with_inputs: bool = True,
     ) -> Data:
@@ -258,6 +261,19 @@ class Federation:
         for array in (self.x.cpu().numpy(), self.y.cpu().numpy(), self.is_new, *rows):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def _dealt(splits: Mapping[str, Ragged], shift: int, train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
+    """Return the rows of all splits, one split after the other. Rows from `shift` on are those of `test`."""
+    dtype = np.result_type(train, test)
+    dealt = np.empty((sum(len(split.values) for split in splits.values()), *train.shape[1:]), dtype)
+    end = 0
+    for name, split in splits.items():
+        source, first = (test, shift) if name == "test" else (train, 0)
+        start, end = end, end + len(split.values)
+        out = dealt[start:end]
+        np.take(source.astype(dtype, copy=False), split.values - first, axis=0, out=out, mode="clip")  # one copy
+    return dealt
 
 
 def _clients(existing: int, new: int) -> str:

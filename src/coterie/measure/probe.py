@@ -14,6 +14,7 @@ from torch.func import grad, vmap
 from coterie.core.counting import CountBytes, CountFlops
 from coterie.core.data import Data, Inputs
 from coterie.core.method import Client, Method, Prepares, Round
+from coterie.core.steps import gradient
 from coterie.core.task import Task
 from coterie.core.tree import Tree, moved, pick, stack
 from coterie.streams import torch_seeded
@@ -55,6 +56,8 @@ class Probe:
     def runs_batched(self) -> bool:
         """Whether torch.func.vmap can run a training step and an evaluation for two clients at once."""
         task = self._task
+        if task.chain is not None:  # only layers that are known to
+            return True
         params, data = self._examples(task.num_outputs)
 
         def both(params: Tree, data: Data) -> tuple[Tree, Tensor]:
@@ -93,17 +96,22 @@ class Probe:
         task, (params, data) = self._task, self._examples(num_outputs)
         with CountFlops() as forward:
             features, pullback, _ = task.body_vjp(params, data.x)
-        head = pick(params, task.head)
+        head, below = pick(params, task.head), {"": features}
+
+        def loss(given: Tree) -> tuple[Tensor, Tree]:
+            """Return the loss as a function of the head, of the features, or of both."""
+            return task.head_loss({**head, **given}, given.get("", features), data), {}
+
         with CountFlops() as head_step:
-            grad(task.head_loss)(head, features, data)
+            gradient(loss, head)
         with CountFlops() as frozen:
-            grad(task.head_loss, argnums=1)(head, features, data)
+            gradient(loss, below)
         with CountFlops() as head_forward:
-            task.head_loss(head, features, data)
+            loss({})
         with CountFlops() as backward:
-            _, gradient = grad(task.head_loss, argnums=(0, 1))(head, features, data)
+            g = gradient(loss, head | below)[0][""]
             through = backward.total - head_step.total
-            pullback(gradient)
+            pullback(g)
         width = features.shape[-1] + len(task.head) - 1  # a bias is one more feature
         product = features[0, ..., 0].numel() * 2 * width if task.head_is_linear else 0
         down = backward.total - head_step.total if task.body else 0

@@ -22,11 +22,10 @@ Deviation: θ does not move, so its features are computed once, and the backward
 from typing import Literal
 
 from torch import Tensor
-from torch.func import grad_and_value
 
 from coterie.core.fields import Count, Rate, ServerRate
 from coterie.core.method import AdaptsHead, Client, Data, FixedBody, Passes, Round, Task, Tree, Update, settings
-from coterie.core.steps import adam_memory, head_descent, server_step
+from coterie.core.steps import adam_memory, head_descent, head_gradient, server_step
 from coterie.core.tree import pick, under, within
 
 
@@ -60,7 +59,7 @@ class FedRecon(FixedBody, AdaptsHead):
         self, task: Task, personal: Tree, features: Tensor, data: Data, rnd: Round
     ) -> tuple[Tensor, Tree, Tree]:
         W = self._reconstructed(task, personal, features, data, rnd.steps)
-        g_features, loss = grad_and_value(task.head_loss, argnums=1)(W, features, data)
+        _, g_features, loss = head_gradient(task, W, features, data, over_head=False)
         return g_features, {"loss": loss}, W
 
     def _reconstructed(self, task: Task, personal: Tree, features: Tensor, data: Data, steps: int) -> Tree:

@@ -24,7 +24,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad_and_value
 
 from coterie.core.fields import Count, Rate
 from coterie.core.method import AdaptsHead, Client, Data, FixedBody, Passes, Round, Task, Tree, Update, settings
@@ -34,6 +33,8 @@ from coterie.core.steps import (
     gauge,
     gauged,
     head_descent,
+    head_gradient,
+    head_loss,
     head_smoothness,
     rate_notes,
     server_step,
@@ -88,7 +89,7 @@ class PFLEGO(FixedBody, AdaptsHead):
         self, task: Task, personal: Tree, features: Tensor, data: Data, rnd: Round
     ) -> tuple[Tensor, Tree, Tree]:
         W, undone = self._head_steps(task, pick(personal, task.head), features, data, rnd.steps - 1)
-        (g_W, g_features), loss = grad_and_value(task.head_loss, argnums=(0, 1))(W, features, data)
+        g_W, g_features, loss = head_gradient(task, W, features, data)
         alpha = data.mask.sum(dtype=loss.dtype) / rnd.num_examples if self.head_step == "exact" else 1.0
         joint = min(self._rho(rnd) * rnd.num_clients / rnd.cohort_size, LARGEST_RATE) * alpha
         W = descend(W, g_W, joint)
@@ -103,7 +104,7 @@ class PFLEGO(FixedBody, AdaptsHead):
         beta = 1 / head_smoothness(task, W, features, data) if self.beta == "auto" else self.beta
         momentum = 0.9 if self.solver == "momentum" else 0.0
         moved = head_descent(task, W, features, data, steps, beta, momentum, adaptive=self.solver == "adam")
-        lower = task.head_loss(moved, features, data) <= task.head_loss(W, features, data)
+        lower = head_loss(task, moved, features, data) <= head_loss(task, W, features, data)
         return {name: torch.where(lower, value, W[name]) for name, value in moved.items()}, 1 - lower.to(features.dtype)
 
     def _rho(self, rnd: Round) -> float:

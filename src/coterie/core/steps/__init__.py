@@ -6,6 +6,8 @@ from coterie.core.steps.head import (
     gauge,
     gauged,
     head_descent,
+    head_gradient,
+    head_loss,
     head_smoothness,
     rate_notes,
 )
@@ -32,6 +34,8 @@ __all__ = [
     "gauged",
     "gradient",
     "head_descent",
+    "head_gradient",
+    "head_loss",
     "head_smoothness",
     "local_gradient",
     "local_sgd",

@@ -10,17 +10,19 @@ Shapes: C clients, N examples with D features, B examples per step, H outputs of
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import TransformType, get_interpreter_stack
+from torch._C._functorch import TransformType
 
 from coterie.core.chain import Dense
 from coterie.core.counting import counts_declared_work
 from coterie.core.data import Data
 from coterie.core.steps.batches import without_padding
 from coterie.core.steps.dense_layers import Batch, Front, Given, Plan, Rate, build_layers, rows_of
+from coterie.core.steps.stacked import for_all, transforms
 from coterie.core.task import Task
 from coterie.core.tree import Tree, pick
 from coterie.settings import Epochs
@@ -34,8 +36,9 @@ def takes_dense_path(task: Task, data: Data, steps: int) -> bool:
     """
     if not steps or not isinstance(data.x, Tensor) or data.y.ndim != 1 or counts_declared_work():
         return False
-    levels = [level.key() for level in get_interpreter_stack() or ()]
-    return task.chain is not None if levels == [TransformType.Vmap] else not levels and bool(task.chain or task.tail)
+    if transforms() == [TransformType.Vmap]:
+        return task.chain is not None
+    return not transforms() and bool(task.chain or task.tail)
 
 
 @torch.no_grad()
@@ -77,48 +80,8 @@ def dense_sgd(
         rates=None if plain else torch.stack([torch.as_tensor(each).to(next(iter(own.values()))) for each in rates]),
     )
     plan = Plan(chain, task.objective, frozenset(over), most, epochs, size, momentum, mu, plain, front)
-    if get_interpreter_stack():
-        trained, loss = _Vmapped.apply(plan, given)  # type: ignore[no-untyped-call]
-    else:
-        trained, losses = _descend(plan, _mapped(given, lambda value: value[None]))
-        trained, loss = {name: value[0] for name, value in trained.items()}, losses[0]
+    trained, loss = for_all(partial(_descend, plan), given)
     return {**params, **trained}, loss
-
-
-class _Vmapped(torch.autograd.Function):
-    """The local steps of all clients of a vmap at once."""
-
-    @staticmethod
-    def forward(plan: Plan, given: Given) -> tuple[Tree, Tensor]:  # noqa: ARG004
-        """Refuse to run without a vmap."""
-        raise AssertionError("it is called under vmap only")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing: local steps are not differentiated."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, plan: Plan, given: Given) -> Any:
-        """Return (trained parameters, losses), and the axes of the clients in them."""
-
-        def stacked(value: Tensor, axis: int | None) -> Tensor:
-            """Return a tensor with the axis of the clients in front."""
-            return value.expand(info.batch_size, *value.shape) if axis is None else value.movedim(axis, 0)
-
-        trained, losses = _descend(plan, _mapped(given, stacked, in_dims[1]))
-        return (trained, losses), (dict.fromkeys(trained, 0), 0)
-
-
-def _mapped(given: Given, function: Callable[..., Tensor], *others: Any) -> Given:
-    """Apply a function to each tensor, and to what has its place in `others`."""
-
-    def of(value: Any, *parts: Any) -> Any:
-        """Apply it to a tensor, to all tensors of a tree, or not at all."""
-        if isinstance(value, dict):
-            return {name: function(each, *(part[name] for part in parts)) for name, each in value.items()}
-        return None if value is None else function(value, *parts)
-
-    return Given(*(of(*parts) for parts in zip(given, *others, strict=True)))
 
 
 def _descend(plan: Plan, given: Given) -> tuple[Tree, Tensor]:

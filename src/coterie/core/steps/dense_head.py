@@ -1,4 +1,4 @@
-"""Gradient descent on linear heads with fixed features, for one client or for many at once, in closed form.
+"""Linear heads on fixed features, for one client or for many at once: their loss and gradient descent in closed form.
 
 The gradient over a linear head is the gradient over its outputs times the features. A step adds this product to the
 head in place. With two classes only the difference of the two outputs moves, which halves both products of a step.
@@ -9,15 +9,18 @@ about twice as fast as with (C, A, M).
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch._C._functorch import TransformType, get_interpreter_stack
+from torch._C._functorch import TransformType
 
 from coterie.core.counting import counts_declared_work
 from coterie.core.data import Data
 from coterie.core.objective import Objective
+from coterie.core.steps.stacked import for_all, transforms
 from coterie.core.task import Task
 from coterie.core.tree import Tree
 
@@ -30,11 +33,28 @@ class Given(NamedTuple):
     features: Tensor  # (A, M)
     y: Tensor  # (A,)
     counted: Tensor  # (A,) bool
-    rate: Tensor  # ()
+    rate: Tensor | None = None  # ()
+
+    def share(self) -> Tensor:
+        """Return the weight (C, 1, A) of each answer in the mean."""
+        return (self.counted / self.counted.sum(1, keepdim=True, dtype=self.features.dtype))[:, None]
+
+    def losses(self, outputs: Tensor, objective: Objective) -> Tensor:
+        """Return the mean loss (C,) of outputs (C, K, A)."""
+        each = objective.losses(outputs.mT.flatten(0, 1), self.y.flatten()).view(self.y.shape)
+        return torch.where(self.counted, each, 0).sum(1) / self.counted.sum(1)
+
+    def outputs(self) -> Tensor:
+        """Return the outputs (C, K, A)."""
+        phi = self.features.mT
+        return (
+            torch.bmm(self.weight, phi) if self.bias is None else torch.baddbmm(self.bias[..., None], self.weight, phi)
+        )
 
 
-class Plan(NamedTuple):
-    """What is the same for all clients."""
+@dataclass(frozen=True)
+class Plan:
+    """What is the same for all clients. It is no tuple, so that vmap does not look for tensors in it."""
 
     objective: Objective
     steps: int
@@ -42,9 +62,8 @@ class Plan(NamedTuple):
 
 
 def takes_dense_path(task: Task) -> bool:
-    """Return whether `dense_head_descent` can train the head: one linear layer, outside of `grad`, and uncounted."""
-    levels = [level.key() for level in get_interpreter_stack() or ()]
-    return task.head_is_linear and not counts_declared_work() and levels in ([], [TransformType.Vmap])
+    """Return whether the functions below can be used: for one linear layer, outside of `grad`, and uncounted."""
+    return task.head_is_linear and not counts_declared_work() and transforms() in ([], [TransformType.Vmap])
 
 
 @torch.no_grad()
@@ -52,58 +71,55 @@ def dense_head_descent(
     task: Task, head: Tree, features: Tensor, data: Data, steps: int, rate: float | Tensor, momentum: float
 ) -> Tree:
     """Train the head by gradient descent. Arguments and results are those of `head_descent`."""
-    weight, *bias = head
-    given = Given(
-        weight=head[weight],
-        bias=head[bias[0]] if bias else None,
-        features=features.flatten(0, -2),
-        y=data.y.flatten(),
-        counted=task.objective.counted(data.y, data.mask).flatten(),
-        rate=rate if isinstance(rate, Tensor) else features.new_full((), rate),
-    )
-    plan = Plan(task.objective, steps, momentum)
-    if get_interpreter_stack():
-        trained = _Vmapped.apply(plan, given)  # type: ignore[no-untyped-call]
-    else:
-        trained = tuple(value[0] for value in _descend(plan, _mapped(given, lambda value: value[None])))
+    given = _given(task, head, features, data)
+    given = given._replace(rate=rate if isinstance(rate, Tensor) else features.new_full((), rate))
+    trained = for_all(partial(_descend, Plan(task.objective, steps, momentum)), given)
     return dict(zip(head, trained, strict=True))
 
 
-class _Vmapped(torch.autograd.Function):
-    """The head steps of all clients of a vmap at once."""
+@torch.no_grad()
+def dense_head_loss(task: Task, head: Tree, features: Tensor, data: Data) -> Tensor:
+    """Return the mean loss of the head. Arguments and results are those of `Task.head_loss`."""
 
-    @staticmethod
-    def forward(plan: Plan, given: Given) -> tuple[Tensor, ...]:  # noqa: ARG004
-        """Refuse to run without a vmap."""
-        raise AssertionError("it is called under vmap only")
+    def loss(given: Given) -> Tensor:
+        return given.losses(given.outputs(), task.objective)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing: head steps are not differentiated."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, plan: Plan, given: Given) -> Any:
-        """Return the trained heads, and the axes of the clients in them."""
-
-        def stacked(value: Tensor, axis: int | None) -> Tensor:
-            """Return a tensor with the axis of the clients in front."""
-            return value.expand(info.batch_size, *value.shape) if axis is None else value.movedim(axis, 0)
-
-        trained = _descend(plan, _mapped(given, stacked, in_dims[1]))
-        return trained, (0,) * len(trained)
+    return for_all(loss, _given(task, head, features, data))
 
 
-def _mapped(given: Given, function: Callable[..., Tensor], *others: Any) -> Given:
-    """Apply a function to each tensor, and to what has its place in `others`."""
-    every: Any = (None if parts[0] is None else function(*parts) for parts in zip(given, *others, strict=True))
-    return Given(*every)
+@torch.no_grad()
+def dense_head_gradient(
+    task: Task, head: Tree, features: Tensor, data: Data, over_head: bool
+) -> tuple[Tree, Tensor, Tensor]:
+    """Differentiate the loss. Arguments and results are those of `head_gradient`."""
+    found = for_all(partial(_differentiate, task.objective, over_head), _given(task, head, features, data))
+    g_features, loss, *g_head = found
+    return dict(zip(head, g_head, strict=True)) if over_head else {}, g_features.view(features.shape), loss
+
+
+def _given(task: Task, head: Tree, features: Tensor, data: Data) -> Given:
+    weight, *bias = head.values()
+    counted = task.objective.counted(data.y, data.mask)
+    return Given(weight, bias[0] if bias else None, features.flatten(0, -2), data.y.flatten(), counted.flatten())
+
+
+def _differentiate(objective: Objective, over_head: bool, given: Given) -> tuple[Tensor, ...]:
+    """Return the gradient over the features, the loss, and the gradients over the weights and biases, if wanted."""
+    outputs = given.outputs()
+    loss = given.losses(outputs, objective)
+    G = objective.slope(given.y[:, None], given.share(), outputs.shape[1])(outputs)  # (C, K, A)
+    g_features = torch.bmm(G.mT, given.weight)
+    if not over_head:
+        return g_features, loss
+    return g_features, loss, torch.bmm(G, given.features), *([] if given.bias is None else [G.sum(2)])
 
 
 def _descend(plan: Plan, given: Given) -> tuple[Tensor, ...]:
     """Train the heads of C clients. Returns (weights, biases), or the weights alone."""
     phi = given.features.mT.contiguous()
-    share = (given.counted / given.counted.sum(1, keepdim=True, dtype=phi.dtype))[:, None]
+    share = given.share()
     start = [given.weight] if given.bias is None else [given.weight, given.bias[..., None]]  # (C, K, M), (C, K, 1)
+    assert given.rate is not None
     rate = given.rate[:, None, None]
     if given.weight.shape[1] == 2 and (slope := plan.objective.pair_slope(given.y[:, None], share)):
         # Two outputs move by opposite steps: their mean stays, and their difference moves by twice the step.

@@ -14,6 +14,7 @@ Shapes: C clients, N examples with D features, B examples per step, H outputs of
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from coterie.core.chain import Chain, Dense, Pointwise
 from coterie.core.objective import Objective
+from coterie.core.pullback import pulled_back
 from coterie.core.tree import Tree
 
 Rate = float | Tensor
@@ -32,8 +34,9 @@ THIN = 2.2
 """Time of a multiplication in a product with the few rows of a minibatch, over that in a large product."""
 
 
-class Plan(NamedTuple):
-    """What is the same for all clients."""
+@dataclass(frozen=True)
+class Plan:
+    """What is the same for all clients. It is no tuple, so that vmap does not look for tensors in it."""
 
     chain: Chain
     objective: Objective
@@ -261,8 +264,7 @@ class _Taped(Layer):
 
     def backward(self, g: Tensor, rate: Rate) -> Tensor:
         leaves = {name: leaf for name, leaf in self._leaves.items() if self._params[name].is_trained}
-        slopes = torch.autograd.grad(self._h, list(leaves.values()), g[0], materialize_grads=True) if leaves else ()
-        for name, slope in zip(leaves, slopes, strict=True):
+        for name, slope in pulled_back(self._h, leaves, g[0]).items():
             self._params[name].step(partial(_add_to, slope), rate)
         return g
 

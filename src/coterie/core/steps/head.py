@@ -4,11 +4,16 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.func import grad
+from torch.func import grad, grad_and_value
 
 from coterie.core.data import Data
 from coterie.core.round import Reply, Round, Update
-from coterie.core.steps.dense_head import dense_head_descent, takes_dense_path
+from coterie.core.steps.dense_head import (
+    dense_head_descent,
+    dense_head_gradient,
+    dense_head_loss,
+    takes_dense_path,
+)
 from coterie.core.steps.local import rolling, travelling
 from coterie.core.steps.server import adam, adam_memory
 from coterie.core.task import Task
@@ -69,6 +74,28 @@ def _head_gradient(task: Task, features: Tensor, data: Data, like: Tree) -> Call
         return {weight: G @ phi.T, **{name: G.sum(1) for name in bias}}
 
     return known
+
+
+def head_loss(task: Task, head: Tree, features: Tensor, data: Data) -> Tensor:
+    """Return the mean loss of the head on fixed features."""
+    loss = dense_head_loss if head and takes_dense_path(task) else Task.head_loss
+    return loss(task, head, features, data)
+
+
+def head_gradient(
+    task: Task, head: Tree, features: Tensor, data: Data, *, over_head: bool = True
+) -> tuple[Tree, Tensor, Tensor]:
+    """Differentiate the loss of the head on fixed features.
+
+    Returns (gradient over the head, gradient over the features, loss). The first is empty unless `over_head`.
+    """
+    if head and takes_dense_path(task):
+        return dense_head_gradient(task, head, features, data, over_head)
+    if not over_head:
+        g_features, loss = grad_and_value(task.head_loss, argnums=1)(head, features, data)
+        return {}, g_features, loss
+    (g_head, g_features), loss = grad_and_value(task.head_loss, argnums=(0, 1))(head, features, data)
+    return g_head, g_features, loss
 
 
 def head_smoothness(task: Task, head: Tree, features: Tensor, data: Data) -> Tensor:
