@@ -147,7 +147,7 @@ def _in_order_of_use(plan: Plan, given: Given) -> tuple[Given, Tensor]:
     Returns (what clients start from, the numbers (C, N) that their examples had before).
     """
     C, N = given.y.shape
-    order = _shuffled(given, 0, torch.arange(N, device=given.y.device).expand(C, N))[:, : plan.steps * plan.size]
+    order = _shuffled(given, 0, torch.arange(N, device=given.y.device))[:, : plan.steps * plan.size]
     rows = order + N * torch.arange(C, device=order.device)[:, None]
     mask = None if given.mask is None else rows_of(given.mask, rows)
     return given._replace(x=rows_of(given.x, rows), y=rows_of(given.y, rows), mask=mask), order
@@ -189,5 +189,6 @@ def _each_at_its_own_pace(plan: Plan, given: Given) -> Iterator[Batch]:
 
 def _shuffled(given: Given, epoch: int | Tensor, numbers: Tensor) -> Tensor:
     """Return the places (C, N) of the examples in the order of an epoch, given their numbers. Padding comes last."""
-    rank = bits(given.stream[:, None], torch.as_tensor(epoch, device=numbers.device), numbers)
+    epoch = numbers.new_full((), epoch) if isinstance(epoch, int) else epoch  # made on the device
+    rank = bits(given.stream[:, None], epoch, numbers)
     return (rank if given.mask is None else torch.where(given.mask, rank, torch.iinfo(torch.int64).max)).argsort()

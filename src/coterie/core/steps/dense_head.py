@@ -82,6 +82,7 @@ def dense_head_loss(task: Task, head: Tree, features: Tensor, data: Data) -> Ten
     """Return the mean loss of the head. Arguments and results are those of `Task.head_loss`."""
 
     def loss(given: Given) -> Tensor:
+        """Return the loss (C,) of each client."""
         return given.losses(given.outputs(), task.objective)
 
     return for_all(loss, _given(task, head, features, data))
