@@ -102,7 +102,7 @@ def test_table_5(beta, existing, new):
 def test_linear_decay_is_not_run_where_it_is_exponential_decay():
     found = [each.at["beta"] for each in registry.load("experiment", "feddecay-beta")().variants()]
     assert found == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0", "0.2", "0.4", "0.6", "0.8"]
-    assert the("feddecay-beta", decay="linear", beta="0.4").recipe.method.factor(1) == pytest.approx(0.4)
+    assert the("feddecay-beta", decay="linear", beta="0.4").recipe.method.factors(2)[1] == pytest.approx(0.4)
     assert the("feddecay-beta", decay="linear", beta="0.4").users == {}
 
 
