@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 from torch import Tensor, cos
 
 from coterie.errors import UserError
-from coterie.settings import Rate
+from coterie.settings import LARGEST_RATE
 
 Number = float | Tensor
 
@@ -52,6 +52,8 @@ def schedule(given: str | Sequence[float], beta: float | None = None) -> Schedul
         beta: B of a scheme that is written without its number. By default, the number is required.
     """
     if not isinstance(given, str):
+        if not given or not all(0 <= each <= LARGEST_RATE for each in given):
+            raise UserError(f"{given!r} {_EXPECTED}")
         return lambda at: float(given[min(at.k, len(given) - 1)])
     if beta is not None and given in TAKE_BETA:
         given = f"{given} {beta}"
@@ -117,7 +119,7 @@ def _positive(text: str) -> float:
 
 _EXPECTED = (
     'is not a schedule; examples are "none", "exponential 0.6", "linear 0.6", "cosine 0.1", "polynomial 2", '
-    '"step 0.5 every 10", "inverse 0.01" and a list of factors'
+    '"step 0.5 every 10", "inverse 0.01" and a list of factors that are not negative'
 )
 _SCHEMES: dict[str, Callable[..., Schedule]] = {
     "none": lambda: lambda _: 1.0,
@@ -146,12 +148,11 @@ def _checked(given: str | list[float], beta: float | None) -> str | list[float]:
     return given
 
 
-Factors = Annotated[list[Rate], Field(min_length=1)]
 Decay = Annotated[
-    str | Factors,
+    str | list[float],
     AfterValidator(_complete),
     Field(description='Schedule of the local rate within a round, such as "cosine 0.1"; "none" keeps it the same.'),
 ]
 """A field with a schedule."""
-DecayByBeta = Annotated[str | Factors, AfterValidator(_with_beta)]
+DecayByBeta = Annotated[str | list[float], AfterValidator(_with_beta)]
 """A field with a schedule, in a method whose field `beta` supplies B if the text has no number."""
