@@ -10,7 +10,7 @@ from coterie.measure.protocols import OF_ALL_CLIENTS, PARTICIPANTS, PROTOCOLS, E
 from coterie.measure.record import Evaluated, PopulationSize, Record
 from coterie.measure.summary import OWN, Summary
 
-ONE = Statistics(0.5, 0.6, 0.1, 0.05, 0.4, 0.7, clients=9)
+ONE = Statistics(0.5, 0.6, 0.1, 0.05, 0.4, 0.7, loss=0.8, train_loss=0.9, clients=9)
 FIGURES = {
     "mean": 0.5,
     "weighted_mean": 0.6,
@@ -18,6 +18,8 @@ FIGURES = {
     "stderr": 0.05,
     "bottom_decile": 0.4,
     "restricted_mean": 0.7,
+    "loss": 0.8,
+    "train_loss": 0.9,
     "clients": 9,
 }
 NOBODY = dict.fromkeys(FIGURES)

@@ -81,12 +81,7 @@ def _cosine(end: str) -> Schedule:
 
 def _polynomial(power: str) -> Schedule:
     degree = _positive(power)
-
-    def factor(at: Place) -> Number:
-        left = 1 - at.k / at.K  # negative in steps of other clients that are computed together with this one
-        return left.clamp(min=0) ** degree if isinstance(left, Tensor) else max(left, 0.0) ** degree
-
-    return factor
+    return lambda at: _rectified(1 - at.k / at.K) ** degree
 
 
 def _step(base: str, every: str, number: str) -> Schedule:
@@ -99,6 +94,11 @@ def _step(base: str, every: str, number: str) -> Schedule:
 def _inverse(slope: str) -> Schedule:
     d = _positive(slope)
     return lambda at: 1 / (1 + d * ((at.round - 1) * at.K + at.k))
+
+
+def _rectified(left: Number) -> Number:
+    """Return 0 in the steps of other clients that are computed together with this one, where it would be negative."""
+    return left.clamp(min=0) if isinstance(left, Tensor) else max(left, 0.0)
 
 
 def _cos(angle: Number) -> Number:

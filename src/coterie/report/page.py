@@ -8,9 +8,11 @@ from coterie.measure.summary import Summary
 from coterie.report.charts import accuracy_chart, loss_chart
 from coterie.report.document import chart, document, note, recipe_section, section
 from coterie.report.sections import (
+    LOSSES,
     cost_table,
     explanations,
     headline,
+    loss_table,
     protocol_sentence,
     statistics_note,
     statistics_table,
@@ -62,6 +64,7 @@ def page(
             explanations(summary),
             f'<blockquote class="protocol">{protocol_sentence(summary)}</blockquote>',
         ),
+        section("Losses", loss_table(summary), note(LOSSES)),
         section(
             "Cost",
             cost_table(summary, history),

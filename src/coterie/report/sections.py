@@ -5,13 +5,13 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
-from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, Protocol
+from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, PROTOCOLS, Protocol
 from coterie.measure.record import Record
 from coterie.measure.summary import Summary
 from coterie.report.columns import own, row_explanations, shown_lines, shown_statistics, title
 from coterie.report.document import note, parted, table
 from coterie.report.looks import LOOKS
-from coterie.report.units import count, duration, known, percent, scaled
+from coterie.report.units import count, decimal, duration, known, percent, scaled
 from coterie.report.words import people, things
 
 EMPHASISED = ("feddecay", "fomaml")
@@ -97,6 +97,23 @@ def statistics_note(summary: Summary) -> str:
     headings = {"n": "n", **shown_statistics(summary)}
     told = "; ".join(f"{headings[name]}: {meaning}" for name, meaning in meanings.items() if name in headings)
     return f"{escape(title(summary))} Columns: {told}."
+
+
+def loss_table(summary: Summary) -> str:
+    """Return a table of the mean losses over clients, with a row for each protocol."""
+    rows = []
+    for protocol in PROTOCOLS:
+        found = summary[protocol.key]
+        if found.loss is not None or found.train_loss is not None:
+            rows.append([protocol.title, decimal(found.loss), decimal(found.train_loss)])
+    return table(["clients", "test examples", "training examples"], rows)
+
+
+LOSSES = (
+    "Mean loss over clients, all with equal weight. On training examples, the mean before adaptation is the FedDecay "
+    "paper's F<sub>IMS</sub>, initial success, and the mean after it is its F<sub>RP</sub>, fast personalization."
+)
+"""What the table of losses shows."""
 
 
 def explanations(summary: Summary) -> str:
