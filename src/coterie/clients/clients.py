@@ -52,6 +52,8 @@ class Scored(NamedTuple):
     """Training loss of the model as it is."""
     adapted_loss: dict[int, float]
     """Training loss after adaptation."""
+    stored_bytes: dict[int, int]
+    """Size of what the client keeps for itself between rounds."""
 
 
 class Clients(ABC):

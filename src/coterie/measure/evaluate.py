@@ -65,13 +65,15 @@ class Evaluation(NamedTuple):
     """Scores for choosing between models, if examples were kept for that."""
     train_loss: float
     """Objective (1): the loss of each existing client's model as it is, weighted by N_i/N. NaN without such clients."""
+    stored_bytes: float
+    """Mean over existing clients of the size of what each keeps for itself. NaN without such clients."""
 
 
 def evaluate(
     clients: Clients, shared: Tree, adapt_steps: int, existing: Sequence[int], new: Sequence[int]
 ) -> Evaluation:
     """Evaluate existing and new clients on all splits."""
-    sizes, weighted = clients.sizes(), 0.0
+    sizes, weighted, stored = clients.sizes(), 0.0, 0
     found: dict[str, list[Counts]] = {split: [{}, {}, {}, {}] for split in clients.splits}
     losses: list[dict[int, float]] = [{}, {}, {}, {}]
     for group, who in enumerate((existing, new)):
@@ -84,9 +86,10 @@ def evaluate(
             losses[2 * group + 1] |= scored.adapted_loss
             if who is existing:
                 weighted += sum(float(sizes[i]) * loss for i, loss in scored.train_loss.items())
+                stored += sum(scored.stored_bytes.values())
     test, *validation = (OnSplit(*map(Scores.of, counts, losses)) for counts in found.values())
     loss = weighted / float(sizes[list(existing)].sum()) if len(existing) else math.nan
-    return Evaluation(test, next(iter(validation), None), loss)
+    return Evaluation(test, next(iter(validation), None), loss, stored / len(existing) if len(existing) else math.nan)
 
 
 def measured(clients: Clients, evaluation: Evaluation, participants: Scores) -> Evaluated:

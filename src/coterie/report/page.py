@@ -16,6 +16,7 @@ from coterie.report.sections import (
     protocol_sentence,
     statistics_note,
     statistics_table,
+    stored_sentence,
     subtitle,
 )
 from coterie.report.strip import clients_chart, untested
@@ -69,6 +70,7 @@ def page(
             "Cost",
             cost_table(summary, history),
             note("Summed over clients. Evaluation counts only in its own row. A visit is one client in one round."),
+            note(stored_sentence(summary)),
         ),
         recipe_section("recipe.toml, with the value of every setting", recipe),
     ]

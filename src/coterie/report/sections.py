@@ -143,6 +143,16 @@ def cost_table(summary: Summary, history: list[Record]) -> str:
     return table(["", "total", "per round", "per visit"], rows)
 
 
+def stored_sentence(summary: Summary) -> str:
+    """Return a sentence about what clients store, or nothing if it is not known."""
+    if known(summary.stored_bytes) is None:
+        return ""
+    return (
+        f"Between rounds an existing client stores {scaled(summary.stored_bytes, 'B')} of personal state, on average. "
+        "A method that only shares one model needs none."
+    )
+
+
 def protocol_sentence(summary: Summary) -> str:
     """Return the sentence that says what was measured, with keys as code, followed by the method's emphasis."""
     text = f"{escape(summary.protocol)} {emphasis_sentence(summary)}".strip()

@@ -38,6 +38,7 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
                     "round": text(_mean(picked, "round"), ".0f"),
                     "bytes": scaled(_mean(picked, "bytes"), "B"),
                     "FLOP": scaled(_mean(picked, "flops"), ""),
+                    "state": scaled(row.measured and row.measured.stored_bytes, "B"),
                 }
             )
     notes = [
@@ -45,7 +46,8 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
         "Measured: mean over users, averaged over seeds ± standard error. Over seeds: standard deviation over seeds. "
         "Published: mean (bottom decile, standard deviation) over users.",
         f"{word[0].upper()}{word[1:]}: mean difference between runs of the same seed ± standard error, and in brackets "
-        "the difference in standard errors. Bytes and FLOP: sums over all clients, up to that round.",
+        "the difference in standard errors. Bytes and FLOP: sums over all clients, up to that round. State: what "
+        "an existing client stores between rounds, on average.",
     ]
     if mixes_label_spaces(rows):
         notes.append(f"{MIXED.partition('. ')[0]}.")
