@@ -10,7 +10,8 @@ from coterie.clients.vmap import Vmap
 from coterie.core.schedule import Place, schedule
 from coterie.core.steps import minibatch
 from coterie.core.tree import shift
-from coterie.methods import Ditto, FedDecay, FedPer, FedProx, FedRep
+from coterie.errors import UserError
+from coterie.methods import Ditto, FedAvg, FedDecay, FedPer, FedProx, FedRep
 from engines import assert_same_rounds
 
 ALL = ref.BODY + ref.HEAD
@@ -150,6 +151,24 @@ def test_epochs_of_a_schedule_count_the_epochs_of_the_round():
         data, shared = setup.data(2, "train", 1), setup.task.shared_model()
         sent.append(setup.method.local_update(setup.task, shared, {}, data, ref.announced(setup, 1)).tensors)
     ref.assert_same(sent[0], ref.arrays(sent[1]))
+
+
+def test_with_all_decay_in_epochs_it_is_fedavg_with_one_epoch():
+    """Only in steps is it FedSGD."""
+    sent = []
+    for method in (
+        FedDecay(tau="3 epochs", eta=0.4, beta=0.0, unit="epoch", batch_size=3),
+        FedAvg(tau="1 epoch", eta=0.4, users="equal", batch_size=3),
+    ):
+        setup = ref.setup(method)
+        shared, rnd = setup.task.shared_model(), ref.announced(setup, 3)
+        sent.append(ref.play(setup, shared, {}, ref.store(setup), [0, 1, 2], rnd).shared)
+    ref.assert_same(sent[0], ref.arrays(sent[1]))
+
+
+def test_the_authors_form_needs_plain_steps():
+    with pytest.raises(UserError, match='method.form = "displacement" needs method.solver = "gd", not "adam"'):
+        ref.announced(ref.setup(FedDecay(form="displacement", solver="adam")), 1)
 
 
 @pytest.mark.parametrize("solver", ["momentum", "adam"])

@@ -11,14 +11,18 @@ from coterie.report.units import DASH, scaled
 
 
 def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
-    """Return a table with a line per row, first for existing and then for new users, compared with a reference row."""
-    base = next((row for row in rows if reference.items() <= row.at.items()), None)
+    """Return a table with a line per row, first for existing and then for new users.
+
+    Each row is compared with the reference row of its data set.
+    """
+    bases = {row.at.get("data"): row for row in reversed(rows) if reference.items() <= row.at.items()}
     word, lines = f"against {' '.join(reference.values())}", []
     for kind, plain, adapted in (
         (AS_IS.group, AS_IS.name, ADAPTED.name),
         (BEFORE.group, BEFORE.name, AFTER.name),
     ):
         for row in rows:
+            base = bases.get(row.at.get("data"))
             found, picked = _over_seeds(row, adapted), [run.picked for run in row.runs if run.picked]
             several = any(row.each(adapted, "std").values())  # a single user has no decile and no deviation
             lines.append(
