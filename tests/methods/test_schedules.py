@@ -167,7 +167,7 @@ def test_with_all_decay_in_epochs_it_is_fedavg_with_one_epoch():
 
 
 def test_the_authors_form_needs_plain_steps():
-    with pytest.raises(UserError, match='method.form = "displacement" needs method.solver = "gd", not "adam"'):
+    with pytest.raises(UserError, match=r'method\.form = "displacement" needs method\.solver = "gd", not "adam"'):
         ref.announced(ref.setup(FedDecay(form="displacement", solver="adam")), 1)
 
 

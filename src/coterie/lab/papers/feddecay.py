@@ -2,9 +2,9 @@
 Learning Rate Scheduling" (under review). All methods use the same grid, and results have errors over seeds.
 
 Where the authors' code differs from the paper, the recipes follow the paper. Rates decay at every step, by equation 7.
-Recipes whose names end in -epochs decay them by epoch, because Tables 8 to 10 call the steps "Local Epochs". `Tuned` and
-`WritersEpochs` compare the two. FOMAML is FOMAML. FedBN uses its settings. Fine-tuning is one epoch at the method's own
-rate. All splits of a client have the same mix of classes. No run is stopped early because it was slow at first. See
+Recipes whose names end in -epochs decay them by epoch, because Tables 8 to 10 call the steps "Local Epochs". `Tuned`
+and `WritersEpochs` compare the two. FOMAML is FOMAML. FedBN uses its settings. Fine-tuning is one epoch at the method's
+own rate. All splits of a client have the same mix of classes. No run is stopped early because it was slow at first. See
 docs/results/feddecay.md.
 """
 
