@@ -107,6 +107,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "feddecay-pubmed-grid": "coterie.lab.papers.feddecay:PubMedGrid",
         "feddecay-pubmed-weights": "coterie.lab.papers.feddecay:Weights",
         "feddecay-sst2": "coterie.lab.papers.feddecay:SST2",
+        "feddecay-tuned": "coterie.lab.papers.feddecay:Tuned",
         "feddecay-writers": "coterie.lab.papers.feddecay:Writers",
         "feddecay-writers-epochs": "coterie.lab.papers.feddecay:WritersEpochs",
         "feddecay-writers-grid": "coterie.lab.papers.feddecay:WritersGrid",

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -326,6 +327,7 @@ def _summary(announcement: Announcement, clients: Simulated, rounds: Rounds, eva
         emphasis=float(noted[0]) if noted else None,
         train_loss=final.train_loss,
         cost=totals(rounds.history),
+        stored_bytes=None if math.isnan(evaluation.stored_bytes) else evaluation.stored_bytes,
     )
 
 

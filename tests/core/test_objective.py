@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -33,6 +35,7 @@ def test_the_score_of_sequences_counts_positions():
     own = torch.tensor([True, True, False, True])
     counts = Classification().scores(outputs, y, KEPT, own)
     # Without class 2, the answer at (1, 0) is the first of the equal others, which is also wrong.
+    assert float(counts.pop("loss")) == pytest.approx(3 * math.log(math.e + 3) - 2)
     assert {name: int(value) for name, value in counts.items()} == {"examples": 3, "right": 2, "restricted": 2}
     outputs[1, 0, 3] = 0.5
     assert int(Classification().scores(outputs, y, KEPT, own)["restricted"]) == 3

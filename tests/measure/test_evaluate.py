@@ -10,7 +10,7 @@ from torch import nn
 import coterie
 import reference as ref
 from coterie.clients import work
-from coterie.measure.evaluate import Evaluation, Scores, evaluate, statistics
+from coterie.measure.evaluate import Evaluation, Scores, evaluate, measured, statistics
 from coterie.measure.protocols import OF_ALL_CLIENTS, Statistics
 from coterie.methods import PFLEGO, FedAvg
 
@@ -18,7 +18,7 @@ from coterie.methods import PFLEGO, FedAvg
 def test_statistics_by_hand():
     accuracy = np.arange(20) / 20
     sizes = np.array([1.0] * 19 + [21.0])
-    figures = statistics(Scores(list(range(20)), accuracy, accuracy + 1), sizes)
+    figures = statistics(Scores(list(range(20)), accuracy, accuracy + 1, accuracy + 2, accuracy + 3), sizes)
     assert figures == Statistics(
         mean=pytest.approx(0.475),
         weighted_mean=pytest.approx((accuracy[:19].sum() + 21 * 0.95) / 40),
@@ -26,27 +26,33 @@ def test_statistics_by_hand():
         stderr=pytest.approx(np.sqrt((20**2 - 1) / 12) / 20 / np.sqrt(19)),
         bottom_decile=pytest.approx(0.1),  # sorted[20 // 10]
         restricted_mean=pytest.approx(1.475),
+        loss=pytest.approx(2.475),
+        train_loss=pytest.approx(3.475),
         clients=20,
     )
 
 
 def test_one_client_has_no_standard_error():
-    figures = statistics(Scores([3], np.array([0.5]), np.array([0.5])), np.array([8.0]))
+    figures = statistics(Scores([3], *np.array([[0.5], [0.5], [1.0], [np.inf]])), np.array([8.0]))
+    assert (figures.loss, figures.train_loss) == (1.0, None)  # JSON has no infinity
     assert (figures.mean, figures.std, figures.stderr, figures.clients) == (0.5, 0.0, None, 1)
 
 
 def test_clients_without_a_test_split_are_left_out():
-    counts = {0: (2, 1, 1), 1: (0, 0, 0), 2: (3, 3, 3)}
-    scores = Scores.of({i: counted(*each) for i, each in counts.items()})
-    assert statistics(scores, np.array([1.0, 0.0, 3.0])).weighted_mean == pytest.approx(0.875)
+    """Their training losses count, as those of all clients do."""
+    counts = {0: (2, 1, 1, 4.0), 1: (0, 0, 0, 0.0), 2: (3, 3, 3, 3.0)}
+    scores = Scores.of({i: counted(*each) for i, each in counts.items()}, {0: 1.0, 1: 2.0, 2: 6.0})
+    figures = statistics(scores, np.array([1.0, 0.0, 3.0]))
+    assert figures.weighted_mean == pytest.approx(0.875)
+    assert (figures.loss, figures.train_loss) == (1.5, 3.0)
 
 
 def test_no_clients_no_figures():
     assert statistics(Scores.of({}), np.array([])) == Statistics()
 
 
-def counted(examples, right, restricted):
-    numbers = {"examples": examples, "right": right, "restricted": restricted}
+def counted(examples, right, restricted, loss):
+    numbers = {"examples": examples, "right": right, "restricted": restricted, "loss": loss}
     return {name: float(number) for name, number in numbers.items()}
 
 
@@ -101,6 +107,47 @@ def test_train_loss_is_objective_1():
     ]
     result = of_all(setup, shared, ref.store(setup), 0)
     assert result.train_loss == pytest.approx((sizes * losses).sum() / sizes.sum(), abs=1e-12)
+
+
+@pytest.mark.parametrize("method", [FedAvg(eta=0.2), PFLEGO(beta=0.2)])
+def test_equations_1_and_2_of_feddecay_are_mean_losses_before_and_after_adaptation(method):
+    """All clients count equally. PFLEGO adapts by head steps, and its losses come from features that are known."""
+    setup = ref.setup(method, ref.federation(sizes=(5, 3, 8, 6, 4), new=2))
+    shared, kept = method.init_shared(setup.task), ref.store(setup)
+    names = ref.HEAD if isinstance(method, PFLEGO) else ref.BODY + ref.HEAD
+    losses = {"train": ([], []), "test": ([], [])}
+    for i in range(5):
+        w, (x, y) = {**ref.arrays(shared), **ref.arrays(kept[i])}, ref.examples(setup, i)
+        adapted, held = w, setup.data(i, "test", 0)
+        for _ in range(2):
+            adapted = ref.step(adapted, ref.loss_and_gradient(adapted, x, y)[1], 0.2, names)
+        for split, on in (("train", (x, y)), ("test", (held.x.numpy(), held.y.numpy()))):
+            for found, model in zip(losses[split], (w, adapted), strict=True):
+                found.append(ref.loss_and_gradient(model, *on)[0])
+    # PFLEGO takes two head steps and compares losses; none of them is undone here
+    figures = measured(kept, of_all(setup, shared, kept, 2), Scores.of({}))
+    for group, members in (("existing", slice(0, 3)), ("new", slice(3, 5))):
+        protocols = ("existing.as_is", "existing.adapted") if group == "existing" else ("new.before", "new.after")
+        for place, key in enumerate(protocols):
+            assert figures[key].train_loss == pytest.approx(np.mean(losses["train"][place][members]), abs=1e-12)
+            assert figures[key].loss == pytest.approx(np.mean(losses["test"][place][members]), abs=1e-12)
+    assert figures.existing.adapted.train_loss < figures.existing.as_is.train_loss
+    assert figures.train_loss != pytest.approx(figures.existing.as_is.train_loss, abs=1e-6)  # by size
+
+
+def test_the_cohort_has_losses_on_test_examples_too():
+    setup = ref.setup(FedAvg(tau=2, eta=0.2))
+    shared, kept = setup.task.shared_model(), ref.store(setup)
+    played = ref.play(setup, shared, {}, kept, [0, 2], ref.announced(setup, 2), scored=True)
+    found = []
+    for i in (0, 2):
+        w, held = ref.arrays(shared), setup.data(i, "test", 0)
+        for _ in range(2):
+            w = ref.step(w, ref.loss_and_gradient(w, *ref.examples(setup, i))[1], 0.2, ref.BODY + ref.HEAD)
+        found.append(ref.loss_and_gradient(w, held.x.numpy(), held.y.numpy())[0])
+    figures = statistics(Scores.of(played.scores), np.ones(2))
+    assert figures.loss == pytest.approx(np.mean(found), abs=1e-12)
+    assert figures.train_loss is None
 
 
 class RefusesNothing(nn.Module):

@@ -1,7 +1,7 @@
 """Records and summaries: how they are laid out in JSON, and what is read from folders of other versions."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -10,7 +10,7 @@ from coterie.measure.protocols import OF_ALL_CLIENTS, PARTICIPANTS, PROTOCOLS, E
 from coterie.measure.record import Evaluated, PopulationSize, Record
 from coterie.measure.summary import OWN, Summary
 
-ONE = Statistics(0.5, 0.6, 0.1, 0.05, 0.4, 0.7, clients=9)
+ONE = Statistics(0.5, 0.6, 0.1, 0.05, 0.4, 0.7, loss=0.8, train_loss=0.9, clients=9)
 FIGURES = {
     "mean": 0.5,
     "weighted_mean": 0.6,
@@ -18,6 +18,8 @@ FIGURES = {
     "stderr": 0.05,
     "bottom_decile": 0.4,
     "restricted_mean": 0.7,
+    "loss": 0.8,
+    "train_loss": 0.9,
     "clients": 9,
 }
 NOBODY = dict.fromkeys(FIGURES)
@@ -129,7 +131,7 @@ def test_folders_of_other_versions_are_read():
     read = Summary.from_json(tree)
     assert read.score == "accuracy"
     assert read.existing == Existing()
-    assert read.new == New(after=Statistics(0.5, 0.6, 0.1, 0.05, 0.4, clients=9))
+    assert read.new == New(after=replace(ONE, restricted_mean=None))
     assert read.cost == Cost(1, 2, 0, 4, 5, 6.5, 7.5)
     assert Record.from_json({"round": 3, "remarks": ["slow"], "eval": {"later": 1}}) == Record(
         3, (), None, Cost(), Evaluated(Existing(), New())

@@ -151,3 +151,20 @@ def test_each_evaluation_is_timed_and_logged(caplog):
     assert "(4 clients in " in lines[1]
     assert [record.cost.eval_seconds > 0 for record in run.history] == [False, True, False, True]
     assert run.summary.cost.eval_seconds == pytest.approx(sum(record.cost.eval_seconds for record in run.history))
+
+
+@pytest.mark.parametrize(
+    ("method", "numbers"),
+    [("fedavg", 0), ("feddecay", 0), ("fedper", 2.5 * (200 + 1)), ("ditto", 200 * 64 + 200 + 5 * 201 + 0.25)],
+)
+def test_what_a_client_stores_beyond_the_shared_model(method, numbers):
+    """Existing clients with 2 and 3 classes keep heads of 2 and 3 outputs; Ditto keeps a whole model and one flag."""
+    rng = np.random.default_rng(0)
+    members = {}
+    for name, labels in (("a", [0, 1]), ("b", [2, 3, 4]), ("new", [0])):
+        y = np.repeat(labels, 4)
+        members[name] = (rng.normal(size=(len(y), 64)), y, rng.normal(size=(len(y), 64)), y)
+    federation = coterie.Federation.from_arrays(members, new=["new"])
+    summary = coterie.train(federation, method=method, rounds=1).summary
+    assert summary.stored_bytes == 4 * numbers  # of float32
+    assert Summary.from_json(summary.to_json()).stored_bytes == summary.stored_bytes

@@ -84,7 +84,7 @@ def test_equation_8():
     ],
 )
 def test_schemes(options, factors):
-    assert [FedDecay(**options).factor(k) for k in range(4)] == pytest.approx(factors, abs=1e-15)
+    assert FedDecay(**options).factors(4) == pytest.approx(factors, abs=1e-15)
 
 
 def test_a_scheme_has_at_least_one_factor_and_beta_is_a_share():
@@ -206,7 +206,7 @@ def test_equation_10_has_the_factor_of_appendix_a1(beta, K):
 def test_emphasis_of_any_sequence(decay):
     method = FedDecay(beta=0.6, decay=decay)
     first, second = coefficients(decay, 0.6, 3)
-    assert emphasis([0.05 * method.factor(k) for k in range(3)]) == pytest.approx(0.05 * second / first, rel=1e-6)
+    assert emphasis([0.05 * each for each in method.factors(3)]) == pytest.approx(0.05 * second / first, rel=1e-6)
 
 
 def test_table_1():

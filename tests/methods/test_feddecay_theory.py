@@ -1,13 +1,11 @@
 """Equation 10, Table 1 and Theorem 1 of the FedDecay paper, compared with the methods as they run.
 
-Theorem 1 does not hold as it is printed. Each of these gaps has a test below:
+Theorem 1 does not hold as it is printed. Each of these gaps has a test below, or in test_feddecay_lemmas.py:
 
 - The last term of (12) lacks a factor mu, which the proof loses when it takes 2/mu out of a bracket.
 - D lacks the factor (G K beta_0 / beta_{K-1})², the spread of what clients send (Lemma 5 prints its inverse).
 - beta_0 must be at most 1. Otherwise d must be 12 kappa beta_0 / beta_{K-1}, or the first steps are longer than
   1 / (4 L).
-- Lemma 5, the variance of cohorts, is about equal weights only. Equation (11) is unbiased for any weights. FedDecay
-  here divides by the weights of the cohort instead, which is (11) for equal weights and biased for others.
 
 Assumption 4, bounded gradients, cannot hold everywhere together with strong convexity. It is needed along the path
 only, so G is taken there. The start may be round 0, though the induction starts at step 1, because d is at least 12.
@@ -16,22 +14,20 @@ only, so G is taken there. The start may be round 0, though the induction starts
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import laboratory as lab
 import reference as ref
+from convex import Convex, after_a_round, convex, rates
 from coterie import Federation
 from coterie.core.method import Method, Round, Update
 from coterie.measure.summary import Summary
 from coterie.methods import FOMAML, PFLEGO, FedAvg, FedDecay, FedSGD
 from coterie.methods.feddecay import emphasis_limit
 from coterie.models.logreg import LogReg
-from coterie.models.module import Own
 from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.report.sections import protocol_sentence
@@ -165,60 +161,6 @@ def test_it_is_printed_where_it_is_known():
 # -- Theorem 1
 
 
-class Convex(NamedTuple):
-    """The objective F = Σ p_i F_i."""
-
-    federation: Federation
-    problems: list[lab.Quadratic]
-    p: Sequence[float]
-
-    @property
-    def F(self) -> lab.Quadratic:
-        return lab.Quadratic(*(np.tensordot(self.p, parts, 1) for parts in zip(*self.problems, strict=True)))
-
-    @property
-    def best(self) -> np.ndarray:
-        return self.F.minimum()
-
-    @property
-    def mu_and_L(self) -> tuple[float, float]:
-        eigenvalues = np.linalg.eigvalsh([q.H for q in self.problems])
-        return float(eigenvalues.min()), float(eigenvalues.max())
-
-    def gap(self, path: np.ndarray) -> np.ndarray:
-        away = path - self.best
-        return np.sum(away @ self.F.H * away, -1) / 2
-
-    def gamma(self) -> float:
-        """Return Γ: how much worse the best common model is than the best model of each client."""
-        apart = [self.best - q.minimum() for q in self.problems]
-        return sum(p * x @ q.H @ x / 2 for p, q, x in zip(self.p, self.problems, apart, strict=True))
-
-    def steepest(self, paths: np.ndarray) -> float:
-        """Return G² at the start of rounds, averaged over paths. Full gradients with steps of at most 1/L lower it."""
-        return float(max(np.sum((paths @ q.H - q.b) ** 2, -1).mean(0).max() for q in self.problems))
-
-
-def convex(sizes: Sequence[int] = (1, 1, 1, 1), p: Sequence[float] = (0.25,) * 4) -> Convex:
-    """Return least squares of clients that differ in curvature, directions and optima, with mu = 1.5 and L = 2."""
-    rng, clients = np.random.default_rng(2), {}
-    directions = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])
-    for i, copies in enumerate(sizes):
-        turn = np.linalg.qr(rng.normal(size=(3, 3))).Q
-        x = directions * np.sqrt([0.75, 0.75 + i / 12, 1]) @ turn
-        y = 2 * directions @ turn @ rng.normal(size=3) + 0.5 * rng.normal(size=4)
-        x, y = np.tile(x, (copies, 1)), np.tile(y, copies)
-        clients[f"c{i}"] = (x, y, x, y)
-    federation = Federation.from_arrays(clients, regression=True)
-    return Convex(federation, lab.quadratics(ref.setup(FedDecay(), federation, LogReg())), p)
-
-
-def rates(mu: float, L: float, factors: Sequence[float]) -> tuple[dict[str, float], float]:
-    """Return α_j = c / (j + d) of the theorem as settings of the method, and d."""
-    d = max(12 * L / mu / factors[-1], 4 - 2 / len(factors))
-    return {"eta": 3 / (mu * factors[-1]) / d, "eta_decay": 1 / d}, d
-
-
 def played(method: Method, federation: Federation, r: int, seeds: int) -> np.ndarray:
     """Return the model before the first round and after each round, for each seed."""
     paths = []
@@ -273,20 +215,6 @@ def test_with_one_rate_for_all_rounds_it_is_not_so(r, seeds):
     assert scaled[64:].mean() > 2 * scaled[16:32].mean()
 
 
-def after_a_round(curvatures: Sequence[float], start: Sequence[float], **options) -> tuple[Convex, float]:
-    """Return (problem Σ λ_j w_j² / 2 of one client, loss of its model after one step)."""
-    x = np.diag(np.sqrt(np.array(curvatures) * len(curvatures) / 2))
-    clients = {"c0": (x, np.zeros(len(x)), x, np.zeros(len(x)))}
-    net = nn.Sequential(nn.Flatten(), nn.Linear(len(x), 1, bias=False))
-    with torch.no_grad():
-        net[1].weight.copy_(torch.tensor([start]))
-    federation = Federation.from_arrays(clients, regression=True)
-    setup = ref.setup(FedDecay(tau=1, **options), federation, Own(net=net, head_name="1"))
-    _, shared, _ = next(lab.play(setup, 1))
-    problem = Convex(federation, [lab.Quadratic(np.diag(curvatures), np.zeros(len(x)))], [1.0])
-    return problem, float(problem.gap(shared["1.weight"].numpy())[0])
-
-
 @pytest.mark.parametrize("curvature", [2.0, 200.0])
 def test_equation_12_lacks_a_factor_mu(curvature):
     """With one client and one step, d is 12 and the rate 1/(4 mu), so (3/4)² mu/2 is left, but 1/2 is allowed."""
@@ -325,55 +253,3 @@ def test_a_first_factor_below_one_needs_no_correction():
     start = np.sum((paths[:, 0] - problem.best) ** 2, -1).mean()
     for bound in bounds(problem, factors, N, start, problem.steepest(paths), 4):
         assert (problem.gap(paths).mean(0) <= bound).all()
-
-
-def over_cohorts(method: Method, problem: Convex, w: np.ndarray, r: int) -> np.ndarray:
-    """Return where a round from w leads, for each cohort of r clients."""
-    setup = ref.setup(method, problem.federation, LogReg())
-    shared = {"head.weight": torch.tensor(w[None, :-1]), "head.bias": torch.tensor(w[-1:])}
-    cohorts = itertools.combinations(range(len(problem.problems)), r)
-    ends = (ref.play(setup, shared, {}, ref.store(setup), list(S), ref.announced(setup, r)).shared for S in cohorts)
-    return np.array([lab.vector(end, names=lab.LINEAR) for end in ends])
-
-
-def test_the_spread_of_cohorts_has_the_size_of_gradients():
-    """Lemmas 4 and 5 hold over all cohorts of a round. D of (14) has no unit, so it cannot bound a squared step."""
-    problem, r, M, w = convex(), 2, 4, np.full(4, 3.0)
-    steps, _ = rates(*problem.mu_and_L, FACTORS)
-    method = FedDecay(tau=2, beta=0.75, **steps)
-    ends, (everyone,) = (over_cohorts(method, problem, w, each) for each in (r, M))
-    np.testing.assert_allclose(ends.mean(0), everyone, rtol=1e-12)
-    spread = np.sum((ends - everyone) ** 2, -1).mean()
-    D, last_rate, G2 = (M - r) / (r * (M - 1)), steps["eta"] * FACTORS[-1], problem.steepest(w[None, None])
-    assert last_rate**2 * D < spread < last_rate**2 * D * G2 * (2 / FACTORS[-1]) ** 2
-
-
-@pytest.mark.parametrize("users", ["equal", "sizes"])
-@pytest.mark.parametrize("r", [1, 2, 3, 4])
-def test_equation_11_is_unbiased_for_any_weights_but_a_normalised_mean_only_for_equal_ones(users, r):
-    """Average (|C|/|S|) Σ_S p_i θ_i, and the method's own mean over S, over all cohorts S of r clients."""
-    sizes, w = np.array([1, 2, 3, 6]), np.full(4, 3.0)
-    p = sizes / sizes.sum() if users == "sizes" else np.full(4, 0.25)
-    problem, method = convex(list(sizes)), FedDecay(tau=2, beta=0.75, eta=0.1, users=users)
-    theta, (everyone,) = (over_cohorts(method, problem, w, each) for each in (1, 4))
-    np.testing.assert_allclose(p @ theta, everyone, rtol=1e-12)
-    cohorts = [list(S) for S in itertools.combinations(range(4), r)]
-    by_11 = np.array([4 / r * p[S] @ theta[S] for S in cohorts])
-    np.testing.assert_allclose(by_11.mean(0), everyone, rtol=1e-12)
-    ours = over_cohorts(method, problem, w, r)
-    bias = np.linalg.norm(ours.mean(0) - everyone) / np.linalg.norm(everyone - w)
-    if users == "equal" or r == 4:
-        np.testing.assert_allclose(ours, by_11, rtol=1e-12)
-        assert bias < 1e-12
-    else:
-        assert bias > 0.005
-
-
-@pytest.mark.parametrize(("users", "r", "stays"), [("equal", 2, True), ("sizes", 4, True), ("sizes", 2, False)])
-def test_only_equal_clients_may_take_part_now_and_then(users, r, stays):
-    """From the minimum of F, a round of tiny steps should lead nowhere, on average over all cohorts."""
-    sizes = (1, 2, 3, 6)
-    problem = convex(sizes, [each / sum(sizes) for each in sizes] if users == "sizes" else [0.25] * 4)
-    ends = over_cohorts(FedDecay(tau=2, beta=0.75, eta=1e-6, users=users), problem, problem.best, r)
-    drift = np.linalg.norm(ends.mean(0) - problem.best) / 1e-6
-    assert drift < 1e-4 if stays else drift > 0.1

@@ -9,7 +9,7 @@ from coterie.measure.summary import Summary
 
 
 def statistics(mean: float) -> Statistics:
-    return Statistics(mean, mean + 0.001, 0.05, 0.0123, mean - 0.1, mean, mean - 0.002)
+    return Statistics(mean, mean + 0.001, 0.05, 0.0123, mean - 0.1, mean, mean - 0.002, 2 - mean, 1 - mean)
 
 
 def existing(shift: float = 0.0) -> Existing:

@@ -101,7 +101,7 @@ def test_a_column_is_there_with_all_of_its_figures_or_not_at_all(width: int, col
 
 def test_parts_of_the_clients_have_rows_below_those_of_all() -> None:
     def of(mean: float, clients: int) -> Statistics:
-        return Statistics(mean, mean, 0.1, 0.01, mean, mean, mean, clients)
+        return Statistics(mean, mean, 0.1, 0.01, mean, mean, mean, clients=clients)
 
     several = Figures(Existing(of(0.6, 79), of(0.9, 79)), New())
     summary = replace(

@@ -50,6 +50,10 @@ class Scored(NamedTuple):
     """By split: counts after adaptation."""
     train_loss: dict[int, float]
     """Training loss of the model as it is."""
+    adapted_loss: dict[int, float]
+    """Training loss after adaptation."""
+    stored_bytes: dict[int, int]
+    """Size of what the client keeps for itself between rounds."""
 
 
 class Clients(ABC):

@@ -14,7 +14,7 @@ from coterie.clients.workload import Workload
 from coterie.core.counting import CountFlops
 from coterie.core.data import Index
 from coterie.core.method import Prepares, Receives, Round, Tree
-from coterie.core.tree import moved
+from coterie.core.tree import moved, num_bytes
 from coterie.measure.cost import Cost, local_work
 from coterie.storage.checkpoint import load_checkpoint, save_checkpoint
 from coterie.storage.store import PersonalStore
@@ -75,12 +75,14 @@ class Simulated(Clients):
         self.store.put(kept)
 
     def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:
-        states = (self._personal(who),)
-        call = Call(partial(work.evaluate, steps=adapt_steps), shared, who, states, ("train", *self.splits))
-        scored = Scored({split: {} for split in self.splits}, {split: {} for split in self.splits}, {})
+        states = self._personal(who)
+        call = Call(partial(work.evaluate, steps=adapt_steps), shared, who, (states,), ("train", *self.splits))
+        stored = dict(zip(who, map(num_bytes, states), strict=True))
+        scored = Scored({split: {} for split in self.splits}, {split: {} for split in self.splits}, {}, {}, stored)
         for group in self.engine.each_client(self.load, call):
             clients, (losses, *counts) = take(who, group.places), group.numbers()
             scored.train_loss.update(zip(clients, (each["loss"] for each in losses), strict=True))
+            scored.adapted_loss.update(zip(clients, (each["adapted"] for each in losses), strict=True))
             for split, as_is, adapted in zip(self.splits, counts[::2], counts[1::2], strict=True):
                 scored.as_is[split].update(zip(clients, as_is, strict=True))
                 scored.adapted[split].update(zip(clients, adapted, strict=True))

@@ -126,16 +126,18 @@ def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]
 def evaluate(work: Work, shared: Tree, personal: Tree, train: Data, *tested: Data, steps: int) -> tuple[Tree, ...]:
     """Evaluate the client's model as it is and after adaptation.
 
-    Returns the training loss as it is, and then for each split of `tested` the counts as it is and after adaptation.
+    Returns the training losses as it is (`loss`) and after adaptation (`adapted`), and then for each split of `tested`
+    the counts as it is and after adaptation.
     If adaptation changes nothing but the head, each split passes through the body once.
     """
     fixed = isinstance(work.method, AdaptsHead) and not work.task.local_buffers
     known = [_features(work, shared, personal, data) if fixed else None for data in (train, *tested)]
     (loss,) = train_loss(work, shared, personal, train, known[0])
     (adapted,) = adapt(work, shared, personal, train, steps, known[0] if work.task.modes_agree else None)
+    (after,) = train_loss(work, shared, adapted, train, known[0])
     splits = zip(tested, known[1:], strict=True)
     counts = (score(work, shared, own, data, seen)[0] for data, seen in splits for own in (personal, adapted))
-    return (loss, *counts)
+    return ({"loss": loss["loss"], "adapted": after["loss"]}, *counts)
 
 
 @torch.no_grad()
@@ -174,7 +176,7 @@ def _state(function: str, personal: Tree) -> Tree:
 def score(work: Work, shared: Tree, personal: Tree, data: Data, features: Tensor | None = None) -> tuple[Tree]:
     """Count the right answers of the client's model, from the features if they are known."""
     if not len(data.y):
-        return (dict.fromkeys(("examples", "right", "restricted"), data.stream.new_zeros(())),)
+        return (dict.fromkeys(("examples", "right", "restricted", "loss"), data.stream.new_zeros(())),)
     outputs = _outputs(work, shared, personal, data.x, features)
     return (work.task.objective.scores(outputs, data.y, data.mask, data.classes),)
 

@@ -7,11 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from coterie.core.schedule import Decay, DecayByBeta
 from coterie.settings import Count, Length, Rate, Share, Size
 
 __all__ = [
     "BatchSize",
     "Count",
+    "Decay",
+    "DecayByBeta",
     "Length",
     "LocalRate",
     "LocalSteps",

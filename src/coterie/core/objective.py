@@ -34,9 +34,12 @@ class Objective(ABC):
 
     def mean_loss(self, outputs: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         """Return the mean loss over all answers that count."""
-        counted = self.counted(y, mask)
+        return self.total_loss(outputs, y, mask) / self.counted(y, mask).sum()
+
+    def total_loss(self, outputs: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        """Return the sum of the losses of all answers that count."""
         each = self.losses(outputs.flatten(0, -2), y.flatten()).reshape(y.shape)
-        return torch.where(counted, each, 0).sum() / counted.sum()
+        return torch.where(self.counted(y, mask), each, 0).sum()
 
     @abstractmethod
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -74,7 +77,10 @@ class Objective(ABC):
 
     @abstractmethod
     def scores(self, outputs: Tensor, y: Tensor, mask: Tensor, classes: Tensor) -> Tree:
-        """Count all answers (`examples`), right answers (`right`), and those right among `classes` (`restricted`)."""
+        """Count all answers (`examples`), right answers (`right`), and those right among `classes` (`restricted`).
+
+        The entry `loss` is the sum of the losses of all answers.
+        """
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,8 @@ class Classification(Objective):
         counted = self.counted(y, mask)
         among_own = outputs.masked_fill(~classes, -torch.inf)
         right, restricted = (((chosen.argmax(-1) == y) & counted).sum() for chosen in (outputs, among_own))
-        return {"examples": counted.sum(), "right": right, "restricted": restricted}
+        loss = self.total_loss(outputs, y, mask)
+        return {"examples": counted.sum(), "right": right, "restricted": restricted, "loss": loss}
 
 
 def _softmax(outputs: Tensor) -> Tensor:
@@ -162,4 +169,5 @@ class Regression(Objective):
 
     def scores(self, outputs: Tensor, y: Tensor, mask: Tensor, classes: Tensor) -> Tree:  # noqa: ARG002
         explained = torch.where(mask, 1 - (outputs[:, 0] - y) ** 2 / self.variance, 0).sum()
-        return {"examples": mask.sum(), "right": explained, "restricted": explained}
+        loss = self.total_loss(outputs, y, mask)
+        return {"examples": mask.sum(), "right": explained, "restricted": explained, "loss": loss}

@@ -1,7 +1,7 @@
 """Evaluation: existing users as they are and adapted, new users before and after adaptation. It changes nothing."""
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,20 +26,26 @@ class Scores(NamedTuple):
     """Score on the client's examples, such as the share of right answers; NaN if it has no examples."""
     restricted: Floats
     """Score if only the client's own classes can be chosen."""
+    loss: Floats
+    """Mean loss on the client's examples; NaN if it has no examples."""
+    train_loss: Floats
+    """Mean loss on the client's training examples; NaN if it is not known."""
 
     @classmethod
-    def of(cls, counts: Counts) -> "Scores":
-        """Compute scores from the counts of each client."""
+    def of(cls, counts: Counts, train_loss: Mapping[int, float] | None = None) -> "Scores":
+        """Compute scores from the counts, and training losses, of each client."""
         clients = sorted(counts)
-        names = ("examples", "right", "restricted")
-        columns = np.array([[counts[i][name] for name in names] for i in clients], dtype=np.float64).reshape(-1, 3)
+        names = ("examples", "right", "restricted", "loss")
+        columns = np.array([[counts[i][name] for name in names] for i in clients], dtype=np.float64).reshape(-1, 4)
         examples = np.where(columns[:, 0] > 0, columns[:, 0], np.nan)
-        return cls(clients, columns[:, 1] / examples, columns[:, 2] / examples)
+        losses = np.array([(train_loss or {}).get(i, math.nan) for i in clients], dtype=np.float64)
+        right, restricted, loss = (columns[:, 1:] / examples[:, None]).T
+        return cls(clients, right, restricted, loss, losses)
 
     def only(self, chosen: Collection[int]) -> "Scores":
         """Return the scores of the chosen clients."""
         kept = [place for place, client in enumerate(self.clients) if client in chosen]
-        return Scores([self.clients[place] for place in kept], self.accuracy[kept], self.restricted[kept])
+        return Scores([self.clients[place] for place in kept], *(column[kept] for column in self[1:]))
 
 
 class OnSplit(NamedTuple):
@@ -59,25 +65,31 @@ class Evaluation(NamedTuple):
     """Scores for choosing between models, if examples were kept for that."""
     train_loss: float
     """Objective (1): the loss of each existing client's model as it is, weighted by N_i/N. NaN without such clients."""
+    stored_bytes: float
+    """Mean over existing clients of the size of what each keeps for itself. NaN without such clients."""
 
 
 def evaluate(
     clients: Clients, shared: Tree, adapt_steps: int, existing: Sequence[int], new: Sequence[int]
 ) -> Evaluation:
     """Evaluate existing and new clients on all splits."""
-    sizes, weighted = clients.sizes(), 0.0
+    sizes, weighted, stored = clients.sizes(), 0.0, 0
     found: dict[str, list[Counts]] = {split: [{}, {}, {}, {}] for split in clients.splits}
+    losses: list[dict[int, float]] = [{}, {}, {}, {}]
     for group, who in enumerate((existing, new)):
         for some in _parts(who):
             scored = clients.score(shared, some, adapt_steps)
             for split, counts in found.items():
                 counts[2 * group] |= scored.as_is[split]
                 counts[2 * group + 1] |= scored.adapted[split]
+            losses[2 * group] |= scored.train_loss
+            losses[2 * group + 1] |= scored.adapted_loss
             if who is existing:
                 weighted += sum(float(sizes[i]) * loss for i, loss in scored.train_loss.items())
-    test, *validation = (OnSplit(*map(Scores.of, counts)) for counts in found.values())
+                stored += sum(scored.stored_bytes.values())
+    test, *validation = (OnSplit(*map(Scores.of, counts, losses)) for counts in found.values())
     loss = weighted / float(sizes[list(existing)].sum()) if len(existing) else math.nan
-    return Evaluation(test, next(iter(validation), None), loss)
+    return Evaluation(test, next(iter(validation), None), loss, stored / len(existing) if len(existing) else math.nan)
 
 
 def measured(clients: Clients, evaluation: Evaluation, participants: Scores) -> Evaluated:
@@ -118,8 +130,15 @@ def statistics(scores: Scores, sizes: Floats) -> Statistics:
         stderr=float(accuracy.std(ddof=1) / np.sqrt(number)) if number > 1 else None,
         bottom_decile=float(np.sort(accuracy)[number // 10]),
         restricted_mean=float(scores.restricted[tested].mean()),
+        loss=_finite_mean(scores.loss[tested]),
+        train_loss=_finite_mean(scores.train_loss),
         clients=number,
     )
+
+
+def _finite_mean(values: Floats) -> float | None:
+    mean = float(values.mean())
+    return mean if math.isfinite(mean) else None
 
 
 def _parts(clients: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -89,6 +89,11 @@ class Statistics:
     """Mean of the scores when each client chooses only among its own classes."""
     last10_mean: float | None = None
     """Mean of `mean` over the last evaluations, at most ten. Only a summary has it."""
+    loss: float | None = None
+    """Mean over clients of the loss on their examples, or None if it is not finite."""
+    train_loss: float | None = None
+    """Mean over clients of the loss on their training examples, or None if it is not finite or not known. With the
+    model before adaptation this is F_IMS, equation 1 of the FedDecay paper; after adaptation it is F_RP, equation 2."""
     clients: int | None = None
     """Number of clients, n."""
 

@@ -53,6 +53,9 @@ class Summary(Figures):
     """Objective (1) over existing clients, or None if it is not finite."""
     cost: Cost
     """Cost of the training, summed over clients and rounds."""
+    stored_bytes: float | None = None
+    """Mean size of the personal state that an existing client stores between rounds, or None if it is not known. A
+    method that only shares one model needs 0."""
 
     @property
     def learned(self) -> bool:
@@ -92,6 +95,7 @@ class Summary(Figures):
             **({} if self.emphasis is None else {"emphasis": self.emphasis}),
             "train_loss": self.train_loss,
             "cost": self.cost.to_json(),
+            **({} if self.stored_bytes is None else {"stored_bytes": self.stored_bytes}),
         }
 
     @classmethod

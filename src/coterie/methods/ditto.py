@@ -12,6 +12,8 @@ Algorithm 1, with FedAvg as the solver of the global problem.
     4.  τ times:  v_i ← v_i − β (∇ ℓ_i(v_i) + λ (v_i − w)) on the same minibatches
     5.  send w_i − w; keep v_i, which is the model that is used
 
+With a schedule `decay`, the steps k = 0, 1, ... of 3 have the rates η β_k, as in FedDecay. Personal models are not
+averaged, and keep the rate β.
 With λ = 0 each client trains its personal model alone. (The authors of PFLEGO start v_i from w at the client's first
 visit.) Before its first visit v_i is the initial model, which is of no use: until then the client uses w, and adapts
 from there.
@@ -20,9 +22,9 @@ from there.
 import torch
 from torch import Tensor
 
-from coterie.core.fields import BatchSize, LocalSteps, Rate
+from coterie.core.fields import BatchSize, Decay, LocalSteps, Rate
 from coterie.core.method import Client, Data, Method, Reply, Round, Task, Tree, settings
-from coterie.core.steps import Pull, local_sgd
+from coterie.core.steps import Pull, local_rates, local_sgd
 from coterie.core.tree import displacement
 
 
@@ -40,12 +42,15 @@ class Ditto(Method):
     lam: Rate = 0.25
     """λ: strength of the pull of the personal model towards the shared one."""
     batch_size: BatchSize = 0
+    decay: Decay = "none"
+    """Schedule of the rate eta within a round, such as "cosine 0.1"; "none" keeps it the same."""
 
     def init_personal(self, task: Task, client: Client) -> Tree:
         return {**task.initial, ".visited": task.flag()}
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
-        w, _ = local_sgd(task, {**personal, **shared}, data, rnd.steps, self.eta, self.batch_size)
+        rates = local_rates(task, self.eta, self.decay, data, rnd, self.batch_size)
+        w, _ = local_sgd(task, {**personal, **shared}, data, rnd.steps, rates, self.batch_size)
         v, loss = self._personal(task, shared, personal, data, rnd.steps)
         return Reply(displacement(w, shared), {"loss": loss}, _visited(v))
 

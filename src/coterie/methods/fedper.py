@@ -12,12 +12,13 @@ arXiv:1912.00818, Algorithms 1 and 2.
     4.  send θ_i − θ; keep W_i
 
 With an empty head this is FedAvg.
+With a schedule `decay`, step k = 0, 1, ... of a round has the rate β β_k, as in FedDecay; a client adapts at β.
 Deviation: in the paper all clients take part in each round. The cohort stands for them, as in FedAvg.
 """
 
-from coterie.core.fields import BatchSize, LocalRate, LocalSteps
+from coterie.core.fields import BatchSize, Decay, LocalRate, LocalSteps
 from coterie.core.method import Client, Data, Method, Reply, Round, Task, Tree, settings
-from coterie.core.steps import fine_tuned, sgd_reply
+from coterie.core.steps import fine_tuned, local_rates, sgd_reply
 
 
 @settings
@@ -30,6 +31,7 @@ class FedPer(Method):
     tau: LocalSteps = 50
     beta: LocalRate = 0.007
     batch_size: BatchSize = 0
+    decay: Decay = "none"
 
     def init_shared(self, task: Task) -> Tree:
         return task.shared_body()
@@ -39,7 +41,8 @@ class FedPer(Method):
         return {**head, **task.personal_buffers()}
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
-        return sgd_reply(task, shared, personal, data, rnd.steps, self.beta, self.batch_size)
+        rates = local_rates(task, self.beta, self.decay, data, rnd, self.batch_size)
+        return sgd_reply(task, shared, personal, data, rnd.steps, rates, self.batch_size)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         """Do step 3. The body that results stays with the client."""

@@ -12,14 +12,15 @@ MLSys 2020, Algorithm 2.
     4.  send w_i − w
 
 With μ = 0 this is FedAvg.
+With a schedule `decay`, step k = 0, 1, ... of a round has the rate η β_k, as in FedDecay; a client adapts at η.
 Deviation: the paper draws clients with probability N_i / N and averages them plainly; here they are drawn
 uniformly and weighted by size, as in FedAvg. A client sends how far it moved, which gives the same, as the weights sum
 to one.
 """
 
-from coterie.core.fields import BatchSize, LocalRate, LocalSteps, Rate
+from coterie.core.fields import BatchSize, Decay, LocalRate, LocalSteps, Rate
 from coterie.core.method import Data, Method, Reply, Round, Task, Tree, settings
-from coterie.core.steps import Pull, fine_tuned, sgd_reply
+from coterie.core.steps import Pull, fine_tuned, local_rates, sgd_reply
 
 
 @settings
@@ -33,10 +34,12 @@ class FedProx(Method):
     mu: Rate = 0.25
     """Weight of the proximal term."""
     batch_size: BatchSize = 0
+    decay: Decay = "none"
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         pull = Pull(self.mu, shared)
-        return sgd_reply(task, shared, personal, data, rnd.steps, self.eta, self.batch_size, pull=pull)
+        rates = local_rates(task, self.eta, self.decay, data, rnd, self.batch_size)
+        return sgd_reply(task, shared, personal, data, rnd.steps, rates, self.batch_size, pull=pull)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         pull = Pull(self.mu, shared)

@@ -13,6 +13,8 @@ Learning", ICML 2021, Algorithm 1.
     5.  send θ_i − θ; keep W_i
 
 Steps 3 and 4 may each have momentum that starts from rest: v ← m v + ∇, and v instead of ∇.
+With a schedule `decay`, the steps k = 0, .., b−1 of 4 have the rates β β_k, as in FedDecay. Heads, which are not
+averaged, keep the rate β.
 Deviation: the paper's average in step 2 is unweighted. The weights by size are those of the PFLEGO paper's comparison.
 Deviation: θ does not move in step 3, so its features are computed once: 1 + b passes through the body instead of τ.
 (With dropout in the body, step 3 sees one mask. For BatchNorm statistics it counts as one pass.)
@@ -20,9 +22,9 @@ Deviation: θ does not move in step 3, so its features are computed once: 1 + b 
 
 from torch import Tensor
 
-from coterie.core.fields import Count, LocalRate, Share
+from coterie.core.fields import Count, Decay, LocalRate, Share
 from coterie.core.method import AdaptsHead, Client, Data, Passes, Reply, Round, Task, Tree, settings
-from coterie.core.steps import head_descent, local_sgd
+from coterie.core.steps import head_descent, local_rates, local_sgd
 from coterie.core.tree import displacement, pick
 from coterie.errors import UserError
 
@@ -40,6 +42,8 @@ class FedRep(AdaptsHead):
     beta: LocalRate = 0.007
     momentum: Share = 0.0
     """m: momentum of the local steps. The tables of the PFLEGO paper use 0.999."""
+    decay: Decay = "none"
+    """Schedule of the rate of the body steps within a round, such as "cosine 0.1"; "none" keeps it the same."""
 
     def init_shared(self, task: Task) -> Tree:
         return task.shared_body()
@@ -59,7 +63,8 @@ class FedRep(AdaptsHead):
         features, _, buffers = task.body_vjp({**shared, **personal}, data.x)
         W = self.adapt_head(task, shared, personal, features, data, rnd.steps - self.body_steps)
         start, momentum = {**shared, **personal, **buffers, **W}, self.momentum
-        after, loss = local_sgd(task, start, data, self.body_steps, self.beta, over=task.body, momentum=momentum)
+        rates = local_rates(task, self.beta, self.decay, data, rnd.announce(steps=self.body_steps))
+        after, loss = local_sgd(task, start, data, self.body_steps, rates, over=task.body, momentum=momentum)
         return Reply(displacement(after, shared), {"loss": loss}, pick(after, personal))
 
     def passes(self, size: int, rnd: Round) -> Passes:

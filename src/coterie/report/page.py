@@ -8,12 +8,15 @@ from coterie.measure.summary import Summary
 from coterie.report.charts import accuracy_chart, loss_chart
 from coterie.report.document import chart, document, note, recipe_section, section
 from coterie.report.sections import (
+    LOSSES,
     cost_table,
     explanations,
     headline,
+    loss_table,
     protocol_sentence,
     statistics_note,
     statistics_table,
+    stored_sentence,
     subtitle,
 )
 from coterie.report.strip import clients_chart, untested
@@ -62,10 +65,12 @@ def page(
             explanations(summary),
             f'<blockquote class="protocol">{protocol_sentence(summary)}</blockquote>',
         ),
+        section("Losses", loss_table(summary), note(LOSSES)),
         section(
             "Cost",
             cost_table(summary, history),
             note("Summed over clients. Evaluation counts only in its own row. A visit is one client in one round."),
+            note(stored_sentence(summary)),
         ),
         recipe_section("recipe.toml, with the value of every setting", recipe),
     ]

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
-from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, Protocol
+from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, PROTOCOLS, Protocol
 from coterie.measure.record import Record
 from coterie.measure.summary import Summary
 from coterie.report.columns import own, row_explanations, shown_lines, shown_statistics, title
 from coterie.report.document import note, parted, table
 from coterie.report.looks import LOOKS
-from coterie.report.units import count, duration, known, percent, scaled
+from coterie.report.units import count, decimal, duration, known, percent, scaled
 from coterie.report.words import people, things
 
 EMPHASISED = ("feddecay", "fomaml")
@@ -99,6 +99,23 @@ def statistics_note(summary: Summary) -> str:
     return f"{escape(title(summary))} Columns: {told}."
 
 
+def loss_table(summary: Summary) -> str:
+    """Return a table of the mean losses over clients, with a row for each protocol."""
+    rows = []
+    for protocol in PROTOCOLS:
+        found = summary[protocol.key]
+        if found.loss is not None or found.train_loss is not None:
+            rows.append([protocol.title, decimal(found.loss), decimal(found.train_loss)])
+    return table(["clients", "test examples", "training examples"], rows)
+
+
+LOSSES = (
+    "Mean loss over clients, all with equal weight. On training examples, the mean before adaptation is the FedDecay "
+    "paper's F<sub>IMS</sub>, initial success, and the mean after it is its F<sub>RP</sub>, fast personalization."
+)
+"""What the table of losses shows."""
+
+
 def explanations(summary: Summary) -> str:
     """Return what the rows of the statistics table mean, as a list."""
     rows = row_explanations(summary).items()
@@ -124,6 +141,16 @@ def cost_table(summary: Summary, history: list[Record]) -> str:
         shares = [total / number if total is not None and number else None for number in (rounds, visits)]
         rows.append([name, text(total), *map(text, shares)])
     return table(["", "total", "per round", "per visit"], rows)
+
+
+def stored_sentence(summary: Summary) -> str:
+    """Return a sentence about what clients store, or nothing if it is not known."""
+    if known(summary.stored_bytes) is None:
+        return ""
+    return (
+        f"Between rounds an existing client stores {scaled(summary.stored_bytes, 'B')} of personal state, on average. "
+        "A method that only shares one model needs none."
+    )
 
 
 def protocol_sentence(summary: Summary) -> str:

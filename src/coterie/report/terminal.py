@@ -6,7 +6,7 @@ from rich.table import Table
 from coterie.measure.summary import Summary
 from coterie.report.columns import Line, row_explanations, shown_lines, shown_statistics, title
 from coterie.report.sections import emphasis_sentence
-from coterie.report.units import count, duration, percent, percent_with_error, scaled
+from coterie.report.units import count, duration, known, percent, percent_with_error, scaled
 
 FIRST_TO_GO = ("weighted", "last", "std", "decile", "n")
 """Columns to omit in a narrow terminal, by the beginning of their headings. All figures are in summary.json."""
@@ -62,11 +62,13 @@ def remarks(summary: Summary) -> str:
 def cost_line(summary: Summary) -> str:
     """Return one line with the cost of training, summed over clients, and the time of evaluation."""
     cost = summary.cost
-    evaluation = f", and {duration(cost.eval_seconds)} of evaluation" if cost.eval_seconds else ""
+    end = f", and {duration(cost.eval_seconds)} of evaluation" if cost.eval_seconds else ""
+    if known(summary.stored_bytes) is not None:
+        end += f"; each client stores {scaled(summary.stored_bytes, 'B')}"
     return (
         f"{count(summary.rounds)} rounds: {scaled(cost.bytes_down, 'B')} down, {scaled(cost.bytes_up, 'B')} up, "
         f"{scaled(cost.flops, 'FLOP')}, {count(cost.body_forwards)} forward and "
-        f"{count(cost.body_backwards)} backward passes of the body, {duration(cost.seconds)} of training{evaluation}"
+        f"{count(cost.body_backwards)} backward passes of the body, {duration(cost.seconds)} of training{end}"
     )
 
 

@@ -54,6 +54,12 @@ def count(value: Any) -> str:
     return f"{number:,.0f}" if number == round(number) or abs(number) >= 100 else _three_digits(number)
 
 
+def decimal(value: Any) -> str:
+    """Return a number with four digits after the point."""
+    number = known(value)
+    return DASH if number is None else f"{number:.4f}"
+
+
 def duration(seconds: Any) -> str:
     """Return a duration in fitting units: 150 ms, 11.8 s, 3 min 05 s, 2 h 10 min."""
     number = known(seconds)

@@ -1,5 +1,6 @@
 """The recipes of the FedDecay paper: its figures and settings, typed once more from its text, and every cell valid."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +9,15 @@ import pytest
 from coterie import recipe as recipes
 from coterie import registry
 from coterie.lab.papers.campaign import Campaign
+from coterie.lab.papers.comparison import Row
 from coterie.lab.papers.experiment import cells
-from coterie.lab.papers.user_tables import picks
+from coterie.lab.papers.measured import Measured
+from coterie.lab.papers.user_tables import over_users, picks
+from coterie.lab.papers.users import Over, Picked
 from coterie.methods.ditto import Ditto
 from coterie.methods.feddecay import FedDecay
 from coterie.methods.pfedme import PFedMe
+from coterie.settings import length
 
 EXPERIMENTS = [name for name in registry.names("experiment") if name.startswith("feddecay-")]
 RATES_OF = {"per-fedavg": ("alpha", "beta"), "pfedme": ("beta", "eta"), "ditto": ("eta", "beta")}
@@ -80,30 +85,105 @@ def test_fedbn_is_compared_where_it_is_not_fedavg():
         assert "fedbn" not in {each.at["method"] for each in registry.load("experiment", name)().variants()}
 
 
-@pytest.mark.parametrize(
-    ("beta", "existing", "new"),
-    [
-        ("0.0", 86.70, 79.14),
-        ("0.2", 85.67, 79.68),
-        ("0.4", 87.22, 80.39),
-        ("0.6", 86.65, 79.86),
-        ("0.8", 86.59, 79.32),
-        ("1.0", 86.29, 79.50),
-    ],
-)
-def test_table_5(beta, existing, new):
-    cell = the("feddecay-beta", decay="exponential", beta=beta)
-    assert cell.users == {"existing": [existing], "new": [new]}
-    assert (cell.recipe.method.beta, cell.recipe.method.decay) == (float(beta), "exponential")
+# Rows of Table 5: existing and new users on FEMNIST, SST-2 and PubMed.
+TABLE_5 = """
+0.0 88.51 90.55 73.60 80.30 86.70 79.14
+0.2 89.86 91.52 67.01 59.02 85.67 79.68
+0.4 89.74 90.77 69.42 67.26 87.22 80.39
+0.6 89.76 90.93 78.15 81.01 86.65 79.86
+0.8 nan nan 74.64 76.14 86.59 79.32
+1.0 87.91 89.78 76.54 76.80 86.29 79.50
+"""
+
+
+@pytest.mark.parametrize("row", [line.split() for line in TABLE_5.strip().splitlines()], ids=lambda row: row[0])
+def test_table_5(row):
+    beta, figures = row[0], list(map(float, row[1:]))
+    for place, data in enumerate(("femnist", "sst2", "pubmed")):
+        cell = the("feddecay-beta", data=data, decay="exponential", beta=beta)
+        existing, new = figures[2 * place : 2 * place + 2]
+        printed = {} if math.isnan(new) else {"existing": [existing], "new": [new]}  # Hyperband stopped the run
+        assert cell.users == printed
+        assert (cell.recipe.method.beta, cell.recipe.method.decay) == (float(beta), "exponential")
+        assert cell.recipe.method.users == "equal"
+        assert cell.recipe.as_dict()["data"]["name"] == data
     main = the("feddecay-pubmed", method="feddecay").recipe.method
     assert (cell.recipe.method.eta, cell.recipe.method.tau) == (main.eta, main.tau)
 
 
 def test_linear_decay_is_not_run_where_it_is_exponential_decay():
-    found = [each.at["beta"] for each in registry.load("experiment", "feddecay-beta")().variants()]
+    every = registry.load("experiment", "feddecay-beta")().variants()
+    found = [each.at["beta"] for each in every if each.at["data"] == "sst2"]
     assert found == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0", "0.2", "0.4", "0.6", "0.8"]
-    assert the("feddecay-beta", decay="linear", beta="0.4").recipe.method.factor(1) == pytest.approx(0.4)
-    assert the("feddecay-beta", decay="linear", beta="0.4").users == {}
+    cell = the("feddecay-beta", data="femnist", decay="linear", beta="0.4")
+    assert cell.recipe.method.factors(2)[1] == pytest.approx(0.4)
+    assert cell.users == {}
+
+
+def test_a_row_is_compared_with_the_reference_of_its_own_data_set():
+    over = {data: Over(mean, mean, 0.0) for data, mean in (("a", 50.0), ("b", 80.0))}
+
+    def row(data, beta, more):
+        found = over[data]._replace(mean=over[data].mean + more)
+        picked = Picked(1, 50.0, found, found, found, found, 0, 0)
+        run = Measured(None, None, None, None, None, 1.0, 1.0, picked=picked)
+        return Row({"data": data, "beta": beta}, "adapted", None, None, [run], "", seeds=[0])
+
+    table = over_users([row("a", "0", 1.0), row("a", "1", 0.0), row("b", "0", 2.0), row("b", "1", 0.0)], {"beta": "1"})
+    column = table.columns.index("against 1")
+    assert [line[column] for line in table.rows[:4]] == ["+1.00", "–", "+2.00", "–"]  # noqa: RUF001
+
+
+# Rows of Tables 8 to 10: epochs, rate, and regularization or decay, on FEMNIST, SST-2 and PubMed. Linear decay is
+# printed as 1 - beta.
+TUNED = """
+ditto 3 0.10 0.50 | 3 0.05 0.8 | 1 0.005 0.1
+fedbn 3 0.01 - | - - - | 3 0.005 -
+fedem 3 0.10 - | 3 0.05 - | 3 0.500 -
+pfedme 3 0.50 0.05 | 3 0.05 0.8 | 3 0.500 0.5
+fomaml 3 0.50 - | 3 0.05 - | 3 0.500 -
+fedavg 1 0.10 - | 3 0.05 - | 1 0.500 -
+exponential 3 0.05 0.2 | 3 0.05 0.6 | 3 0.500 0.4
+linear 3 0.10 0.6 | 3 0.05 0.4 | 3 0.500 0.4
+"""
+
+
+@pytest.mark.parametrize("line", TUNED.strip().splitlines(), ids=lambda line: line.split()[0])
+def test_the_settings_of_tables_8_to_10(line):
+    name, rest = line.split(maxsplit=1)
+    decay = name if name in ("exponential", "linear") else "none"
+    for data, printed in zip(("femnist", "sst2", "pubmed"), rest.split("|"), strict=True):
+        epochs, rate, own = printed.split()
+        if epochs == "-":
+            continue
+        counts = "none" if decay == "none" else "step" if data == "pubmed" else "epoch"
+        at = {"method": "feddecay" if decay != "none" else name, "decay": decay, "counts": counts}
+        method = the("feddecay-tuned", data=data, **at).recipe.method
+        assert int(length(method.tau)) == int(epochs)
+        assert isinstance(method.tau, str) == (data != "pubmed")  # where an epoch is one step
+        for field in RATES_OF.get(at["method"], ("eta",)):
+            assert getattr(method, field) == float(rate)
+        if decay != "none":
+            assert method.beta == pytest.approx(1 - float(own) if decay == "linear" else float(own))
+            assert (method.decay, method.unit) == (decay, counts)
+        elif own != "-":
+            assert method.lam == float(own)
+        batch = {"femnist": 32, "sst2": 64 if name == "pfedme" else 16, "pubmed": 0}[data]
+        assert method.batch_size == batch
+        assert name != "pfedme" or method.inner == (1 if data == "pubmed" else 3)
+        assert getattr(method, "users", "equal") == "equal" or name == "fedem"
+
+
+def test_both_readings_of_k_are_rows_of_one_table():
+    for data in ("femnist", "sst2"):
+        epochs, steps = (
+            the("feddecay-tuned", data=data, method="feddecay", decay="exponential", counts=unit).recipe
+            for unit in ("epoch", "step")
+        )
+        assert replace(epochs.method, unit="step") == steps.method
+        assert epochs.run.rounds == {"femnist": 1000, "sst2": 500}[data]
+    assert the("feddecay-tuned", data="pubmed", method="feddecay", decay="exponential").recipe.run.rounds == 500
+    assert the("feddecay-sst2", method="pfedme").recipe.method.batch_size == 64
 
 
 def test_the_settings_of_table_8():

@@ -1,5 +1,6 @@
 """Functions that methods share: local steps of a client, work on the head, steps of the server."""
 
+from coterie.core.steps.adaptive import local_adam
 from coterie.core.steps.batches import epoch_steps, minibatch, num_steps, turns
 from coterie.core.steps.head import (
     SMOOTHNESS_PRODUCTS,
@@ -21,10 +22,19 @@ from coterie.core.steps.local import (
     travelling,
     weighted_loss,
 )
-from coterie.core.steps.server import adam_memory, adaptive_memory, server_move, server_step
+from coterie.core.steps.rates import LocalRates, local_factors, local_rates
+from coterie.core.steps.server import (
+    adam_memory,
+    adaptive_memory,
+    server_move,
+    server_step,
+    server_sum,
+    unbiased_shares,
+)
 
 __all__ = [
     "SMOOTHNESS_PRODUCTS",
+    "LocalRates",
     "Pull",
     "adam_memory",
     "adaptive_memory",
@@ -37,15 +47,20 @@ __all__ = [
     "head_gradient",
     "head_loss",
     "head_smoothness",
+    "local_adam",
+    "local_factors",
     "local_gradient",
+    "local_rates",
     "local_sgd",
     "minibatch",
     "num_steps",
     "rate_notes",
     "server_move",
     "server_step",
+    "server_sum",
     "sgd_reply",
     "travelling",
     "turns",
+    "unbiased_shares",
     "weighted_loss",
 ]

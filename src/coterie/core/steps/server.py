@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from coterie.core.round import Update
+from coterie.core.round import Round, Update
 from coterie.core.task import Task
 from coterie.core.tree import Tree, descend, pick, shift, under, within
 
@@ -14,6 +14,26 @@ from coterie.core.tree import Tree, descend, pick, shift, under, within
 def shares(users: Literal["equal", "sizes"], sizes: Tensor) -> Tensor:
     """Return the weights of a mean over the cohort: all equal, or by number of examples."""
     return sizes / sizes.sum() if users == "sizes" else torch.ones_like(sizes) / len(sizes)
+
+
+def unbiased_shares(users: Literal["equal", "sizes"], sizes: Tensor, rnd: Round) -> Tensor:
+    """Return the weights p_i I/r of a sum over the cohort whose mean over all cohorts is Σ p_i over all clients."""
+    if users == "sizes":
+        return rnd.num_clients / rnd.cohort_size * (sizes / rnd.num_examples)
+    return torch.full_like(sizes, 1 / rnd.cohort_size)
+
+
+def server_sum(task: Task, shared: Tree, update: Update) -> Tree:
+    """Replace the parameters by the weighted sum of the clients' models. Buffers move by their mean.
+
+    Clients send how far they moved, so the sum is Σ w_i times the model they started from, plus Σ w_i times that. It
+    differs from the mean if the weights do not sum to one.
+    """
+    excess = update.weight - 1
+    names = [name for name in task.params if name in shared]
+    return server_move(
+        task, shared, update, 1.0, {name: update.tensors[name] + excess * shared[name] for name in names}
+    )
 
 
 def server_step(task: Task, shared: Tree, memory: Tree, update: Update, rate: float) -> tuple[Tree, Tree]:

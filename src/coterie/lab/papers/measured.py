@@ -48,6 +48,8 @@ class Measured(NamedTuple):
     """Accuracy of `as_is` in percent if each client chooses only among its own classes."""
     adapted_restricted: float | None = None
     """Accuracy of `adapted` in percent if each client chooses only among its own classes."""
+    stored_bytes: float | None = None
+    """Mean size of the personal state that an existing client stores between rounds."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as in runs.json."""
@@ -89,6 +91,7 @@ def figures_of(folder: Path, protocol: str) -> Measured:
         picked=pick(records),
         restricted=_percent(summary.existing.as_is.restricted_mean),
         adapted_restricted=_percent(summary.existing.adapted.restricted_mean),
+        stored_bytes=summary.stored_bytes,
     )
 
 
@@ -108,6 +111,7 @@ def over_seeds(runs: Sequence[Measured]) -> Measured | None:
         spread=statistics.stdev(means) if len(means) > 1 else None,
         restricted=_mean([run.restricted for run in runs]),
         adapted_restricted=_mean([run.adapted_restricted for run in runs]),
+        stored_bytes=_mean([run.stored_bytes for run in runs]),
     )
 
 

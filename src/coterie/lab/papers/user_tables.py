@@ -11,14 +11,18 @@ from coterie.report.units import DASH, scaled
 
 
 def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
-    """Return a table with a line per row, first for existing and then for new users, compared with a reference row."""
-    base = next((row for row in rows if reference.items() <= row.at.items()), None)
+    """Return a table with a line per row, first for existing and then for new users.
+
+    Each row is compared with the reference row of its data set.
+    """
+    bases = {row.at.get("data"): row for row in reversed(rows) if reference.items() <= row.at.items()}
     word, lines = f"against {' '.join(reference.values())}", []
     for kind, plain, adapted in (
         (AS_IS.group, AS_IS.name, ADAPTED.name),
         (BEFORE.group, BEFORE.name, AFTER.name),
     ):
         for row in rows:
+            base = bases.get(row.at.get("data"))
             found, picked = _over_seeds(row, adapted), [run.picked for run in row.runs if run.picked]
             several = any(row.each(adapted, "std").values())  # a single user has no decile and no deviation
             lines.append(
@@ -38,6 +42,7 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
                     "round": text(_mean(picked, "round"), ".0f"),
                     "bytes": scaled(_mean(picked, "bytes"), "B"),
                     "FLOP": scaled(_mean(picked, "flops"), ""),
+                    "state": scaled(row.measured and row.measured.stored_bytes, "B"),
                 }
             )
     notes = [
@@ -45,7 +50,8 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
         "Measured: mean over users, averaged over seeds ± standard error. Over seeds: standard deviation over seeds. "
         "Published: mean (bottom decile, standard deviation) over users.",
         f"{word[0].upper()}{word[1:]}: mean difference between runs of the same seed ± standard error, and in brackets "
-        "the difference in standard errors. Bytes and FLOP: sums over all clients, up to that round.",
+        "the difference in standard errors. Bytes and FLOP: sums over all clients, up to that round. State: what "
+        "an existing client stores between rounds, on average.",
     ]
     if mixes_label_spaces(rows):
         notes.append(f"{MIXED.partition('. ')[0]}.")
