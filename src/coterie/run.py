@@ -324,6 +324,7 @@ def _summary(announcement: Announcement, clients: Simulated, rounds: Rounds, eva
         validation=final.validation,
         emphasis=float(noted[0]) if noted else None,
         train_loss=final.train_loss,
+        train_score=final.train_score,
         cost=totals(rounds.history),
     )
 

@@ -78,7 +78,8 @@ def simulate(method: str, folder: Path) -> dict[str, Tree]:
     (folder / "rounds.json").write_text(json.dumps(told))
     scored = kept.score(shared, [WHO], 3)
     expected |= {"score": tensors_of(scored.as_is["test"][WHO]), "adapted": tensors_of(scored.adapted["test"][WHO])}
-    return {**expected, "loss": {"loss": torch.tensor(scored.train_loss[WHO], dtype=torch.float64)}}
+    loss = {"loss": torch.tensor(scored.train_loss[WHO], dtype=torch.float64)}
+    return {**expected, "loss": {**loss, **tensors_of(scored.train[WHO])}}
 
 
 def tensors_of(counts: dict[str, float]) -> Tree:

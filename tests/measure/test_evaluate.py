@@ -10,7 +10,7 @@ from torch import nn
 import coterie
 import reference as ref
 from coterie.clients import work
-from coterie.measure.evaluate import Evaluation, Scores, evaluate, statistics
+from coterie.measure.evaluate import Evaluation, Scores, evaluate, measured, statistics
 from coterie.measure.protocols import OF_ALL_CLIENTS, Statistics
 from coterie.methods import PFLEGO, FedAvg
 
@@ -103,6 +103,26 @@ def test_train_loss_is_objective_1():
     assert result.train_loss == pytest.approx((sizes * losses).sum() / sizes.sum(), abs=1e-12)
 
 
+@pytest.mark.parametrize("method", [PFLEGO(), FedAvg(tau=3)])
+def test_train_score_is_the_share_of_right_answers_on_training_examples(method):
+    setup = ref.setup(method, ref.federation(sizes=(5, 3, 8, 6), new=1))
+    shared, store = setup.method.init_shared(setup.task), ref.store(setup)
+    shares, restricted = [], []
+    for i in range(3):
+        x, y = ref.examples(setup, i)
+        outputs = ref.outputs(ref.arrays({**shared, **store[i]}), x)
+        own = np.unique(y)
+        shares.append((outputs.argmax(1) == y).mean())
+        restricted.append((own[outputs[:, own].argmax(1)] == y).mean())
+    assert 0 < sum(shares) < 3
+    evaluation = of_all(setup, shared, store, 0)
+    found = measured(store, evaluation, Scores.of({})).train_score
+    assert evaluation.train.clients == [0, 1, 2]
+    assert found.mean == pytest.approx(np.mean(shares), abs=1e-12)
+    assert found.weighted_mean == pytest.approx(np.average(shares, weights=(5, 3, 8)), abs=1e-12)
+    assert found.restricted_mean == pytest.approx(np.mean(restricted), abs=1e-12)
+
+
 class RefusesNothing(nn.Module):
     """A model that fails on an empty batch, as many models do."""
 
@@ -144,6 +164,8 @@ def test_validation_examples_are_scored_as_test_examples_are(kind):
         assert validation[protocol.key] == replace(run.summary[protocol.key], last10_mean=None)
     assert validation.existing.participants is None
     assert run.history[-1].eval.validation == validation
+    assert run.history[-1].eval.train_score == run.summary.train_score
+    assert run.summary.train_score.clients == 2
 
 
 def test_without_validation_examples_there_are_no_validation_figures():

@@ -50,6 +50,8 @@ class Scored(NamedTuple):
     """By split: counts after adaptation."""
     train_loss: dict[int, float]
     """Training loss of the model as it is."""
+    train: Counts
+    """Counts of the model as it is on training examples."""
 
 
 class Clients(ABC):

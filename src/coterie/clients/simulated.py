@@ -77,10 +77,11 @@ class Simulated(Clients):
     def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:
         states = (self._personal(who),)
         call = Call(partial(work.evaluate, steps=adapt_steps), shared, who, states, ("train", *self.splits))
-        scored = Scored({split: {} for split in self.splits}, {split: {} for split in self.splits}, {})
+        scored = Scored({split: {} for split in self.splits}, {split: {} for split in self.splits}, {}, {})
         for group in self.engine.each_client(self.load, call):
-            clients, (losses, *counts) = take(who, group.places), group.numbers()
-            scored.train_loss.update(zip(clients, (each["loss"] for each in losses), strict=True))
+            clients, (train, *counts) = take(who, group.places), group.numbers()
+            scored.train_loss.update(zip(clients, (each.pop("loss") for each in train), strict=True))
+            scored.train.update(zip(clients, train, strict=True))
             for split, as_is, adapted in zip(self.splits, counts[::2], counts[1::2], strict=True):
                 scored.as_is[split].update(zip(clients, as_is, strict=True))
                 scored.adapted[split].update(zip(clients, adapted, strict=True))

@@ -124,16 +124,17 @@ def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]
 def evaluate(work: Work, shared: Tree, personal: Tree, train: Data, *tested: Data, steps: int) -> tuple[Tree, ...]:
     """Evaluate the client's model as it is and after adaptation.
 
-    Returns the training loss as it is, and then for each split of `tested` the counts as it is and after adaptation.
+    Returns the training loss and counts as it is, then for each split of `tested` the counts as it is and after
+    adaptation.
     If adaptation changes nothing but the head, each split passes through the body once.
     """
     fixed = isinstance(work.method, AdaptsHead) and not work.task.local_buffers
     known = [_features(work, shared, personal, data) if fixed else None for data in (train, *tested)]
-    (loss,) = train_loss(work, shared, personal, train, known[0])
+    (fit,) = score_training(work, shared, personal, train, known[0])
     (adapted,) = adapt(work, shared, personal, train, steps, known[0] if work.task.modes_agree else None)
     splits = zip(tested, known[1:], strict=True)
     counts = (score(work, shared, own, data, seen)[0] for data, seen in splits for own in (personal, adapted))
-    return (loss, *counts)
+    return (fit, *counts)
 
 
 @torch.no_grad()
@@ -184,7 +185,8 @@ def score_updated(work: Work, shared: Tree, tensors: Tree, personal: Tree, data:
 
 
 @torch.no_grad()
-def train_loss(work: Work, shared: Tree, personal: Tree, data: Data, features: Tensor | None = None) -> tuple[Tree]:
-    """Return the loss of the client's model as it is used, from the features if they are known."""
+def score_training(work: Work, shared: Tree, personal: Tree, data: Data, features: Tensor | None = None) -> tuple[Tree]:
+    """Return the loss of the client's model on its training examples, and count its right answers there."""
     outputs = _outputs(work, shared, personal, data.x, features)
-    return ({"loss": work.task.mean_loss(outputs, data)},)
+    counts = work.task.objective.scores(outputs, data.y, data.mask, data.classes)
+    return ({"loss": work.task.mean_loss(outputs, data), **counts},)

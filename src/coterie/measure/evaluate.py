@@ -59,13 +59,15 @@ class Evaluation(NamedTuple):
     """Scores for choosing between models, if examples were kept for that."""
     train_loss: float
     """Objective (1): the loss of each existing client's model as it is, weighted by N_i/N. NaN without such clients."""
+    train: Scores
+    """Scores of the existing clients' models as they are, on training examples."""
 
 
 def evaluate(
     clients: Clients, shared: Tree, adapt_steps: int, existing: Sequence[int], new: Sequence[int]
 ) -> Evaluation:
     """Evaluate existing and new clients on all splits."""
-    sizes, weighted = clients.sizes(), 0.0
+    sizes, weighted, train = clients.sizes(), 0.0, Counts()
     found: dict[str, list[Counts]] = {split: [{}, {}, {}, {}] for split in clients.splits}
     for group, who in enumerate((existing, new)):
         for some in _parts(who):
@@ -75,9 +77,10 @@ def evaluate(
                 counts[2 * group + 1] |= scored.adapted[split]
             if who is existing:
                 weighted += sum(float(sizes[i]) * loss for i, loss in scored.train_loss.items())
+                train |= scored.train
     test, *validation = (OnSplit(*map(Scores.of, counts)) for counts in found.values())
     loss = weighted / float(sizes[list(existing)].sum()) if len(existing) else math.nan
-    return Evaluation(test, next(iter(validation), None), loss)
+    return Evaluation(test, next(iter(validation), None), loss, Scores.of(train))
 
 
 def measured(clients: Clients, evaluation: Evaluation, participants: Scores) -> Evaluated:
@@ -87,7 +90,8 @@ def measured(clients: Clients, evaluation: Evaluation, participants: Scores) -> 
         validation = _figures(clients, "validation", evaluation.validation)
     existing = replace(test.existing, participants=statistics(participants, _sizes(clients, "test", participants)))
     loss = evaluation.train_loss if math.isfinite(evaluation.train_loss) else None
-    return Evaluated(existing, test.new, loss, validation)
+    train = statistics(evaluation.train, _sizes(clients, "train", evaluation.train))
+    return Evaluated(existing, test.new, loss, validation, train)
 
 
 def among(clients: Clients, scores: OnSplit, chosen: Collection[int]) -> Figures:

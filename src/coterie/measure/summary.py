@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from coterie.measure.cost import Cost
-from coterie.measure.protocols import PROTOCOLS, Existing, Figures, New, existing_in, figures_in
+from coterie.measure.protocols import PROTOCOLS, Existing, Figures, New, Statistics, existing_in, figures_in
 from coterie.measure.record import Record
 from coterie.settings import Epochs
 
@@ -51,6 +51,8 @@ class Summary(Figures):
     """FedDecay's Table 1: weight of fast personalization relative to initial success, or None if it is not known."""
     train_loss: float | None
     """Objective (1) over existing clients, or None if it is not finite."""
+    train_score: Statistics | None = None
+    """Score of existing users as they are, on their training examples, or None if it is not known."""
     cost: Cost
     """Cost of the training, summed over clients and rounds."""
 
@@ -91,6 +93,7 @@ class Summary(Figures):
             **({} if self.validation is None else {"validation": self.validation.to_json()}),
             **({} if self.emphasis is None else {"emphasis": self.emphasis}),
             "train_loss": self.train_loss,
+            **({} if self.train_score is None else {"train_score": self.train_score.to_json()}),
             "cost": self.cost.to_json(),
         }
 
@@ -101,6 +104,7 @@ class Summary(Figures):
         read = {
             "score": tree.get("score", "accuracy"),
             "train_loss": tree.get("train_loss"),
+            "train_score": Statistics.from_json(tree["train_score"]) if tree.get("train_score") else None,
             "cost": Cost.from_json(tree.get("cost", {})),
             "one_class": tuple(tree.get("one_class", ())),
             **{
@@ -147,6 +151,7 @@ def protocol(
         "unweighted mean over clients. "
         f"existing.as_is and existing.adapted: {existing} of the training, with their personal state as last stored "
         f"and after {adapt_steps} local adaptation {unit} on their training split. "
+        "train_score and train_loss: existing.as_is on their training split. "
         "existing.participants: the last round's cohort, right after its local update and before aggregation. "
         f"new.before and new.after: {new} held out of training, before and after {adapt_steps} such {unit}{made}."
     )
