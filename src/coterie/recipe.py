@@ -20,6 +20,7 @@ from coterie.errors import UserError
 from coterie.models.model import Model
 from coterie.server.participation import Fixed, Independent, Participation, Uniform
 from coterie.server.population import PopulationSettings
+from coterie.server.stopping import StopSettings
 from coterie.settings import Count, Gigabytes, Length, Size, check_values, settings, user_path
 
 T = TypeVar("T")
@@ -103,7 +104,13 @@ _LONGEST = 1_000_000
 ABSENT = object()
 """A value that means that the key is omitted."""
 
-PLAIN = {"run": RunSettings, "population": PopulationSettings, "eval": EvalSettings, "engine": EngineSettings}
+PLAIN = {
+    "run": RunSettings,
+    "population": PopulationSettings,
+    "eval": EvalSettings,
+    "stop": StopSettings,
+    "engine": EngineSettings,
+}
 NAMED = ("data", "partition", "model", "method", "aggregate")
 NO_PART_OF_A_RUN = ("experiment", "sweep")
 OF_DATA = ("partition", "model")
@@ -120,6 +127,7 @@ class Recipe:
     run: RunSettings
     population: PopulationSettings
     eval: EvalSettings
+    stop: StopSettings
     engine: EngineSettings
     data: Dataset | None = None
     partition: Partition | None = None

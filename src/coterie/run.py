@@ -325,6 +325,7 @@ def _summary(announcement: Announcement, clients: Simulated, rounds: Rounds, eva
         emphasis=float(noted[0]) if noted else None,
         train_loss=final.train_loss,
         train_score=final.train_score,
+        stop=rounds.stopping.chosen(rounds.history),
         cost=totals(rounds.history),
     )
 

@@ -20,6 +20,7 @@ from coterie.measure.record import PopulationSize, Record
 from coterie.server.participation import Participation
 from coterie.server.population import Population
 from coterie.server.round import play_round
+from coterie.server.stopping import StoppingRule, StopSettings
 
 logger = logging.getLogger("coterie")
 
@@ -44,6 +45,8 @@ class Rounds:
     """Maximum number of existing and of new clients that are evaluated; None means all."""
     eval_last: int = 1
     """Number of rounds at the end that are always evaluated."""
+    stop: StopSettings = field(default_factory=StopSettings)
+    """When to end before the last round."""
     shared: Tree = field(init=False)
     memory: Tree = field(init=False)
     history: list[Record] = field(default_factory=list)
@@ -68,9 +71,19 @@ class Rounds:
         """Clients that are held out, as new users."""
         return np.flatnonzero(self.clients.is_new)
 
+    @property
+    def stopping(self) -> StoppingRule:
+        """The rule that may end the run before its last round."""
+        return StoppingRule(self.stop, self.eval_every)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all rounds are played, or the stopping rule is met."""
+        return len(self.history) >= self.num_rounds or self.stopping.is_met(self.history)
+
     def play(self) -> Iterator[Record]:
         """Play the rounds that are left. A record is yielded once its round is part of the state and the history."""
-        while len(self.history) < self.num_rounds:
+        while not self.is_over:
             record = self._next_round()
             self.history.append(record)
             yield record
