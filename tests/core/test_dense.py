@@ -317,8 +317,9 @@ def test_a_dense_tail_equals_autograd(options, over, norm, monkeypatch):
 @pytest.mark.parametrize("outputs", [1, 2, 3])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("momentum", [0.0, 0.6])
+@pytest.mark.parametrize("mu", [0.0, 0.4])
 @pytest.mark.parametrize("objective", [Classification(), Regression()], ids=["classes", "numbers"])
-def test_heads_in_closed_form_equal_autograd(outputs, bias, momentum, objective):
+def test_heads_in_closed_form_equal_autograd(outputs, bias, momentum, mu, objective):
     """Also under vmap, with padding, examples without an answer, and rates of each client's own."""
     outputs = outputs if isinstance(objective, Classification) else 1
     torch.manual_seed(0)
@@ -335,7 +336,7 @@ def test_heads_in_closed_form_equal_autograd(outputs, bias, momentum, objective)
         clients = [client._replace(y=client.x.sum((1, 2))) for client in clients]
 
     def update(head, data, rate):
-        return head_descent(task, head, data.x.flatten(1), data, 5, rate, momentum)
+        return head_descent(task, head, data.x.flatten(1), data, 5, rate, momentum, mu=mu)
 
     data = Data(*(torch.stack(part) for part in zip(*clients, strict=True)))
     together = vmap(update)(stack(heads), data, rates)

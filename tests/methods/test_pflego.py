@@ -28,19 +28,26 @@ def by_hand(setup, theta, heads, cohort, r):
     method = setup.method
     sizes = setup.federation.sizes()[setup.federation.existing]
     num_clients, N = len(sizes), sizes.sum()
+
+    def gradient_of(params, x, y):
+        _, gradient = ref.loss_and_gradient(params, x, y)
+        return {**gradient, **{name: gradient[name] + method.mu * params[name] for name in ref.HEAD}}
+
     total, after = {name: np.zeros_like(theta[name]) for name in ref.BODY}, {}
+    among = N if method.alpha == "all" else sizes[cohort].sum()
+    aggregation = (1 if method.alpha == "normalized" else num_clients / r) / among
     for i in cohort:
         x, y = ref.examples(setup, i)
         params = {**theta, **heads[i]}
         for _ in range(method.tau - 1):
-            params = ref.step(params, ref.loss_and_gradient(params, x, y)[1], method.beta, ref.HEAD)
-        _, gradient = ref.loss_and_gradient(params, x, y)
+            params = ref.step(params, gradient_of(params, x, y), method.beta, ref.HEAD)
+        gradient = gradient_of(params, x, y)
         alpha = sizes[i] / N
         scale = alpha if method.head_step == "exact" else 1.0
         params = ref.step(params, gradient, method.rho * num_clients / r * scale, ref.HEAD)
         after[i] = {name: params[name] for name in ref.HEAD}
         for name in ref.BODY:
-            total[name] += num_clients / r * alpha * gradient[name]
+            total[name] += aggregation * sizes[i] * gradient[name]
     return total, after
 
 
@@ -57,6 +64,21 @@ def test_a_round_by_hand(tau, head_step):
     for i in cohort:
         ref.assert_same(store[i], after[i])
     ref.assert_same(store[2], heads[2])
+
+
+@pytest.mark.parametrize(
+    "options", [{"alpha": "cohort"}, {"alpha": "normalized"}, {"mu": 0.7}, {"mu": 0.7, "head_step": "exact"}]
+)
+@pytest.mark.parametrize("tau", [1, 4])
+def test_a_round_with_other_weights_and_with_a_penalty_by_hand(tau, options):
+    setup = ref.setup(PFLEGO(tau=tau, beta=0.3, rho=0.2, server="sgd", **options))
+    theta = ref.arrays(setup.task.shared_body())
+    heads = {i: ref.arrays(ref.store(setup)[i]) for i in range(4)}
+    total, after = by_hand(setup, theta, heads, cohort := [0, 1, 3], r=3)
+    played, store = play(setup, cohort, r=3)
+    ref.assert_same(played.shared, ref.step(theta, total, 0.2, ref.BODY))
+    for i in cohort:
+        ref.assert_same(store[i], after[i])
 
 
 def test_two_rounds_with_adam_by_hand():
@@ -226,6 +248,28 @@ def test_one_pass_through_the_body_each_way_whatever_tau(engine, expected, tau, 
     personal, weights = [ref.store(setup)[i] for i in cohort], setup.method.weights(torch.tensor([5.0, 3, 8, 1]), rnd)
     engine.local_updates(setup.load, Cohort(shared, cohort, personal, weights, rnd))
     assert (len(forwards), len(backwards)) == (expected, expected)
+
+
+def mean_of_normalized_gradients(setup, r):
+    """Return the mean, over all cohorts of r clients, of the gradient whose weights add up to one."""
+    cohorts = list(combinations(range(4), r))
+    steps = [stochastic_gradient(setup, cohort, r)[0] for cohort in cohorts]
+    return {name: np.mean([step[name] for step in steps], axis=0) for name in ref.BODY}
+
+
+@pytest.mark.parametrize("r", [1, 2, 3])
+def test_weights_that_add_up_to_one_are_unbiased_for_clients_of_equal_size_only(r):
+    method = PFLEGO(tau=1, rho=0.5, server="sgd", alpha="normalized")
+    equal, unequal = (ref.setup(method, ref.federation(sizes)) for sizes in ((5, 5, 5, 5), (5, 3, 8, 1)))
+    for setup, unbiased in ((equal, True), (unequal, False)):
+        theta, mean = full_gradient(setup)[0], mean_of_normalized_gradients(setup, r)
+        assert all(np.allclose(mean[name], theta[name], atol=1e-12) for name in ref.BODY) == unbiased
+
+
+def test_the_weights_of_a_cohort_add_up_to_one_if_they_are_normalized():
+    setup = ref.setup(PFLEGO(alpha="normalized"))
+    weights = setup.method.weights(torch.tensor([5.0, 8.0]), ref.announced(setup, 2))
+    torch.testing.assert_close(weights, torch.tensor([5 / 13, 8 / 13]))
 
 
 def test_an_empty_cohort_changes_nothing():

@@ -13,7 +13,7 @@ Descent", arXiv:2202.09848, Algorithm 1. The objective (1) is L(θ, W_1..W_I) = 
     5.  W_i ← W_i − ρ_t (I/r) ∇_W ℓ_i                                 (3)
     6.  send g_i
 
-Steps 4 to 6 and 2 together are one step of stochastic gradient descent on all parameters.
+With `mu`, ℓ_i in steps 3 to 5 has the penalty (μ/2) ‖W_i‖². Steps 4 to 6 and 2 together are one step of stochastic gradient descent on all parameters.
 Deviation: the paper passes through the body for step 3 and again for step 4. θ does not move in between, so its
 features are kept, and the backward pass of step 4 starts from them: one pass each way, whatever τ is. (Dropout in the
 body then has one mask.) Every fiftieth round clients also send the smoothness L of ℓ_i over W_i, and whether the rates
@@ -35,6 +35,8 @@ from coterie.core.steps import (
     gauged,
     head_descent,
     head_smoothness,
+    penalized,
+    penalized_loss,
     rate_notes,
     server_step,
 )
@@ -63,8 +65,11 @@ class PFLEGO(FixedBody, AdaptsHead):
     """Optimizer of the server. The paper's theory is for "sgd", its tables are for "adam"."""
     head_step: Literal["algorithm1", "exact"] = "algorithm1"
     """Step 5 as in eq. (3), or "exact": multiplied by alpha_i as in eq. (5), the subject of Proposition 1."""
-    alpha: Literal["all", "cohort"] = "all"
-    """alpha_i = N_i over the examples of "all" clients, or of the "cohort" that answers, as in the authors' code."""
+    alpha: Literal["all", "cohort", "normalized"] = "all"
+    """alpha_i = N_i over the examples of "all" clients, or of the "cohort" that answers, as in the authors' code.
+    "normalized" also omits I/r in step 2, so that the weights of the cohort add up to one."""
+    mu: Rate = 0.0
+    """μ: L2 penalty of the heads in all their steps, for clients with too few examples for their head."""
 
     def init_shared(self, task: Task) -> Tree:
         return task.shared_body()
@@ -76,13 +81,15 @@ class PFLEGO(FixedBody, AdaptsHead):
         return {**task.new_head(client.num_outputs, client.seed), **task.personal_buffers()}
 
     def plan(self, rnd: Round) -> Round:
-        if self.alpha == "cohort" and self.head_step == "exact":
-            raise UserError('method.head_step = "exact" needs alpha over all clients; omit method.alpha = "cohort"')
+        if self.alpha != "all" and self.head_step == "exact":
+            raise UserError(
+                f'method.head_step = "exact" needs alpha over all clients; omit method.alpha = "{self.alpha}"'
+            )
         return super().plan(rnd)
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         alpha = sizes / (rnd.num_examples if self.alpha == "all" else sizes.sum())
-        return rnd.num_clients / rnd.cohort_size * alpha
+        return alpha if self.alpha == "normalized" else rnd.num_clients / rnd.cohort_size * alpha
 
     def on_features(
         self, task: Task, personal: Tree, features: Tensor, data: Data, rnd: Round
@@ -91,19 +98,21 @@ class PFLEGO(FixedBody, AdaptsHead):
         (g_W, g_features), loss = grad_and_value(task.head_loss, argnums=(0, 1))(W, features, data)
         alpha = data.mask.sum(dtype=loss.dtype) / rnd.num_examples if self.head_step == "exact" else 1.0
         joint = min(self._rho(rnd) * rnd.num_clients / rnd.cohort_size, LARGEST_RATE) * alpha
-        W = descend(W, g_W, joint)
+        W = descend(W, penalized(g_W, W, self.mu), joint)
         beta = self.beta if self.solver == "gd" and self.beta != "auto" else 0.0
-        bounds = gauge(task, W, features, data, rnd, beta=beta, rho=joint)
+        bounds = gauge(task, W, features, data, rnd, self.mu, beta=beta, rho=joint)
         return g_features, {"loss": loss, "undone": undone, **bounds}, W
 
     def _head_steps(self, task: Task, W: Tree, features: Tensor, data: Data, steps: int) -> tuple[Tree, Tensor]:
         """Do step 3. Returns the head, and 1 if the steps were undone."""
         if not (steps and W):
             return W, features.new_zeros(())
-        beta = 1 / head_smoothness(task, W, features, data) if self.beta == "auto" else self.beta
+        beta = 1 / head_smoothness(task, W, features, data, self.mu) if self.beta == "auto" else self.beta
         momentum = 0.9 if self.solver == "momentum" else 0.0
-        moved = head_descent(task, W, features, data, steps, beta, momentum, adaptive=self.solver == "adam")
-        lower = task.head_loss(moved, features, data) <= task.head_loss(W, features, data)
+        adaptive = self.solver == "adam"
+        moved = head_descent(task, W, features, data, steps, beta, momentum, adaptive=adaptive, mu=self.mu)
+        before, after = (penalized_loss(task, head, features, data, self.mu) for head in (W, moved))
+        lower = after <= before
         return {name: torch.where(lower, value, W[name]) for name, value in moved.items()}, 1 - lower.to(features.dtype)
 
     def _rho(self, rnd: Round) -> float:

@@ -7,6 +7,8 @@ from coterie.core.steps.head import (
     gauged,
     head_descent,
     head_smoothness,
+    penalized,
+    penalized_loss,
     rate_notes,
 )
 from coterie.core.steps.local import (
@@ -37,6 +39,8 @@ __all__ = [
     "local_sgd",
     "minibatch",
     "num_steps",
+    "penalized",
+    "penalized_loss",
     "rate_notes",
     "server_move",
     "server_step",
