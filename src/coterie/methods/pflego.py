@@ -13,7 +13,8 @@ Descent", arXiv:2202.09848, Algorithm 1. The objective (1) is L(θ, W_1..W_I) = 
     5.  W_i ← W_i − ρ_t (I/r) ∇_W ℓ_i                                 (3)
     6.  send g_i
 
-With `mu`, ℓ_i in steps 3 to 5 has the penalty (μ/2) ‖W_i‖². Steps 4 to 6 and 2 together are one step of stochastic gradient descent on all parameters.
+Steps 4 to 6 and 2 together are one step of stochastic gradient descent on all parameters. With `mu`, the ℓ_i of steps 3
+to 5 has the penalty (μ/2) ‖W_i‖² on the head.
 Deviation: the paper passes through the body for step 3 and again for step 4. θ does not move in between, so its
 features are kept, and the backward pass of step 4 starts from them: one pass each way, whatever τ is. (Dropout in the
 body then has one mask.) Every fiftieth round clients also send the smoothness L of ℓ_i over W_i, and whether the rates
