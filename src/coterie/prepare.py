@@ -36,7 +36,7 @@ def prepare(recipe: Recipe, federation: Federation) -> Prepared:
     """Prepare a run. Everything that can be wrong with a recipe is found here, before any work is done."""
     if not len(federation.existing):
         raise UserError("every client is a new user; keep some clients for training")
-    participation = recipe.run.cohorts(len(federation.existing))
+    participation = recipe.run.cohorts(federation)
     participation.check(len(federation.existing))
     everyone = participation == Fixed(len(federation.existing)) and recipe.population == PopulationSettings()
     if recipe.method.everyone and not everyone:

@@ -56,7 +56,7 @@ class Simulated(Clients):
         self._pending = agreed.personal if agreed else {}
         sizes = self.sizes()[list(cohort)].tolist()
         each = list(zip(sizes, self.load.widths(cohort), strict=True))
-        cost = local_work(self.load.work.method, self.load.work.probe, each, rnd)
+        cost = local_work(self.load.work.method, self.load.work.probe, each, rnd.common)
         owed = sum(self._owed.pop(client, 0) for client in cohort)
         return Replies(
             agreed.total.result() if agreed else None,
@@ -71,7 +71,9 @@ class Simulated(Clients):
         kept, self._pending = self._pending, {}
         if isinstance(self.load.work.method, Receives):
             states = (list(kept.values()),)
-            kept = self.engine.answers(self.load, Call(partial(work.receive, rnd=rnd), shared, list(kept), states))
+            kept = self.engine.answers(
+                self.load, Call(partial(work.receive, rnd=rnd.common), shared, list(kept), states)
+            )
         self.store.put(kept)
 
     def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:

@@ -64,6 +64,11 @@ class Work:
     def _idle(self) -> "list[Work]":
         return []
 
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the type and on the device of the model."""
+        return next(iter(self.task.initial.values()))
+
     @cached_property
     def shares_head(self) -> bool:
         """Whether one head serves all clients."""
@@ -112,6 +117,11 @@ def local_update(work: Work, shared: Tree, personal: Tree, data: Data, rnd: Roun
         if not isinstance(name, str) or not name or value.dtype not in CODES:
             raise TypeError(f"Reply.personal[{name!r}] with the type {value.dtype} cannot be stored")
     return reply
+
+
+def told_update(work: Work, shared: Tree, personal: Tree, told: Tree, data: Data, rnd: Round) -> Reply:
+    """Do a client's work in a round about which only this client is told something."""
+    return local_update(work, shared, personal, data, rnd.told(told))
 
 
 def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]:

@@ -4,7 +4,7 @@ S. Nikoloutsopoulos, I. Koutsopoulos, M. K. Titsias, "Personalized Federated Lea
 Descent", arXiv:2202.09848, Algorithm 1. The objective (1) is L(θ, W_1..W_I) = Σ_i α_i ℓ_i(W_i, θ), α_i = N_i / N.
 
     Server, round t:
-    1.  draw a cohort, each client with probability r/I; send it θ
+    1.  draw a cohort, each client with probability Pr(i) = r/I; send it θ
     2.  θ ← θ − ρ_t (I/r) Σ_i α_i g_i                                (4), or Adam on that gradient
 
     Client i, with its own head W_i (drawn at its first visit):
@@ -14,7 +14,7 @@ Descent", arXiv:2202.09848, Algorithm 1. The objective (1) is L(θ, W_1..W_I) = 
     6.  send g_i
 
 Steps 4 to 6 and 2 together are one step of stochastic gradient descent on all parameters. With `mu`, the ℓ_i of steps 3
-to 5 has the penalty (μ/2) ‖W_i‖² on the head.
+to 5 has the penalty (μ/2) ‖W_i‖² on the head. If clients take part with unequal probabilities, 1/Pr(i) replaces I/r.
 Deviation: the paper passes through the body for step 3 and again for step 4. θ does not move in between, so its
 features are kept, and the backward pass of step 4 starts from them: one pass each way, whatever τ is. (Dropout in the
 body then has one mask.) Every fiftieth round clients also send the smoothness L of ℓ_i over W_i, and whether the rates
@@ -90,7 +90,7 @@ class PFLEGO(FixedBody, AdaptsHead):
 
     def weights(self, sizes: Tensor, rnd: Round) -> Tensor:
         alpha = sizes / (rnd.num_examples if self.alpha == "all" else sizes.sum())
-        return alpha if self.alpha == "normalized" else rnd.num_clients / rnd.cohort_size * alpha
+        return alpha if self.alpha == "normalized" else rnd.importance * alpha
 
     def on_features(
         self, task: Task, personal: Tree, features: Tensor, data: Data, rnd: Round
@@ -98,7 +98,7 @@ class PFLEGO(FixedBody, AdaptsHead):
         W, undone = self._head_steps(task, pick(personal, task.head), features, data, rnd.steps - 1)
         (g_W, g_features), loss = grad_and_value(task.head_loss, argnums=(0, 1))(W, features, data)
         alpha = data.mask.sum(dtype=loss.dtype) / rnd.num_examples if self.head_step == "exact" else 1.0
-        joint = min(self._rho(rnd) * rnd.num_clients / rnd.cohort_size, LARGEST_RATE) * alpha
+        joint = self._joint_rate(rnd) * alpha
         W = descend(W, penalized(g_W, W, self.mu), joint)
         beta = self.beta if self.solver == "gd" and self.beta != "auto" else 0.0
         bounds = gauge(task, W, features, data, rnd, self.mu, beta=beta, rho=joint)
@@ -115,6 +115,12 @@ class PFLEGO(FixedBody, AdaptsHead):
         before, after = (penalized_loss(task, head, features, data, self.mu) for head in (W, moved))
         lower = after <= before
         return {name: torch.where(lower, value, W[name]) for name, value in moved.items()}, 1 - lower.to(features.dtype)
+
+    def _joint_rate(self, rnd: Round) -> float | Tensor:
+        """Return ρ_t / Pr(i)."""
+        if rnd.chance is not None:
+            return self._rho(rnd) * rnd.importance
+        return min(self._rho(rnd) * rnd.num_clients / rnd.cohort_size, LARGEST_RATE)
 
     def _rho(self, rnd: Round) -> float:
         return self.rho / (1 + self.rho_decay * (rnd.index - 1))
@@ -133,6 +139,8 @@ class PFLEGO(FixedBody, AdaptsHead):
     def notes(self, update: Update, rnd: Round) -> dict[str, float | str]:
         """Warn about head steps that were undone, and about rates above the bounds of Proposition 2."""
         bound, times = "(2/L)(r/I)", rnd.cohort_size / rnd.num_clients
+        if rnd.chance is not None:
+            bound, times = "(2/L) Pr(i)", float(rnd.chance.mean())
         if self.head_step == "exact":  # alpha_i is 1/I on average
             bound, times = f"{bound}/alpha_i", times * rnd.num_clients
         return {**rate_notes(update, beta=(self.beta, "2/L", 1.0), rho=(self._rho(rnd), bound, times))}

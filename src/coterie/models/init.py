@@ -35,7 +35,7 @@ def draw(model: Model, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     if not model.head_bias:
         head = net.get_submodule(model.head)
         assert isinstance(head, nn.Linear)
-        head.bias = None
+        head.register_parameter("bias", None)
     if model.init == "glorot-normal":
         for layer in net.modules():
             if isinstance(layer, nn.Linear):

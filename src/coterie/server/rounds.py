@@ -3,10 +3,11 @@
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import torch
 
 from coterie import streams
 from coterie.clients.clients import Clients
@@ -110,12 +111,15 @@ class Rounds:
     def _next_round(self) -> Record:
         index, ids = len(self.history) + 1, self.clients.ids
         before, present = self.population.present(index - 1), self.population.present(index)
-        drawn, r = self.participation.draw(len(present), streams.generator(self.seed, "cohort", index))
+        process = self.participation.among(present)
+        drawn, expected = process.draw(len(present), streams.generator(self.seed, "cohort", index))
         asked = present[drawn]
-        answering, r = self.population.answering(asked, r, index)
+        answering, r = self.population.answering(asked, expected, index)
         cohort, silent = answering.tolist(), np.setdiff1d(asked, answering).tolist()
         examples = int(self.clients.sizes()[present].sum())
         rnd = planned(self.method, Round(index, len(present), examples, r, self.seed))
+        if (chances := self.participation.chances(answering)) is not None:
+            rnd = replace(rnd, chance=torch.from_numpy(chances * (r / expected)))
         due = index % self.eval_every == 0 or index > self.num_rounds - self.eval_last
 
         sent, start = self.shared, time.perf_counter()

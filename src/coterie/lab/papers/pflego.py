@@ -9,8 +9,9 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from coterie.lab.papers.comparison import Row, accuracy, cost
+from coterie.lab.papers.comparison import Row, accuracy, cost, text
 from coterie.lab.papers.experiment import Experiment, Variant
+from coterie.lab.papers.measured import Percentage
 from coterie.lab.papers.rates import best, remarks
 from coterie.recipe import Tables, load
 from coterie.report.tables import Table
@@ -21,6 +22,13 @@ METHODS = (*BASELINES, "pflego", "fedrecon")
 RATES = {"fedavg": ("eta",), "fedprox": ("eta",), "ditto": ("eta", "beta")}
 """Names of the learning rates of a client. Other methods call it "beta"."""
 OMNIGLOT = "pflego/omniglot"
+CONFERENCE = {
+    "mnist": ((98.43, 0.21), (94.22, 0.43), (90.68, 0.17)),
+    "cifar-10": ((87.81, 0.94), (74.83, 0.66), (58.98, 0.81)),
+    "emnist": ((98.49, 0.43), (74.43, 0.40), (55.42, 0.19)),
+    "fashion-mnist": ((96.34, 0.43), (89.84, 0.52), (81.49, 0.51)),
+}
+"""PFLEGO's figures in Table 1 of the conference version (Adaptive and Learning Agents Workshop 2023)."""
 
 
 def _rates(method: str, rate: float) -> dict[str, Any]:
@@ -33,6 +41,27 @@ class Table1(Experiment):
     def variants(self) -> Iterator[Variant]:
         for data, degree, method in product(("mnist", "fashion-mnist", "emnist", "cifar-10"), DEGREES, METHODS):
             yield Variant({"data": data, "degree": degree, "method": method}, f"pflego/{data}-{degree}")
+
+    def table(self, rows: Sequence[Row]) -> Table:
+        """Return the table with the figures of the conference version next to those of the journal version."""
+        table, given = accuracy(rows), [text(_conference(row)) for row in rows]
+        if "published" not in table.headings:
+            return table
+        place = list(table.headings).index("published") + 1
+        lines = [[*line[:place], each, *line[place:]] for line, each in zip(table.lines, given, strict=True)]
+        headings = [*table.headings[:place], "conference", *table.headings[place:]]
+        note = (
+            "Conference: Table 1 of the version of 2023, which has three of the methods. FedPer and FedAvg are the same in "
+            "both. Differences in brackets are from the later version, under published."
+        )
+        return replace(table, headings=headings, lines=lines, notes=[*table.notes, note])
+
+
+def _conference(row: Row) -> Percentage | None:
+    """Return the figure of the conference version."""
+    if row.at["method"] == "pflego":
+        return Percentage(*CONFERENCE[row.at["data"]][DEGREES.index(row.at["degree"])])
+    return row.published if row.at["method"] in ("fedper", "fedavg") else None
 
 
 class Table2(Experiment):
