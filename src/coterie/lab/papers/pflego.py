@@ -51,8 +51,8 @@ class Table1(Experiment):
         lines = [[*line[:place], each, *line[place:]] for line, each in zip(table.lines, given, strict=True)]
         headings = [*table.headings[:place], "conference", *table.headings[place:]]
         note = (
-            "Conference: Table 1 of the version of 2023, which has three of the methods. FedPer and FedAvg are the same in "
-            "both. Differences in brackets are from the later version, under published."
+            "Conference: Table 1 of the version of 2023, which has three of the methods. FedPer and FedAvg are the "
+            "same in both. Differences in brackets are from the later version, under published."
         )
         return replace(table, headings=headings, lines=lines, notes=[*table.notes, note])
 
