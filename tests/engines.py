@@ -256,7 +256,8 @@ def assert_same_rounds(
     for i in range(len(setup.federation.ids)):
         assert_equal(store[i], their_store[i], tolerance)
     assert evaluation.train_loss == pytest.approx(their_evaluation.train_loss, rel=tolerance)
-    for scores, theirs in zip(evaluation.test, their_evaluation.test, strict=True):
+    splits = ((*evaluation.test, evaluation.train), (*their_evaluation.test, their_evaluation.train))
+    for scores, theirs in zip(*splits, strict=True):
         assert scores.clients == theirs.clients
         assert scores.accuracy.tolist() == pytest.approx(theirs.accuracy.tolist(), rel=tolerance)
         assert scores.restricted.tolist() == pytest.approx(theirs.restricted.tolist(), rel=tolerance)

@@ -23,12 +23,20 @@ HEAD = ("head.weight", "head.bias")
 Arrays = dict[str, np.ndarray]
 
 
+def preactivations(params: Arrays, x: np.ndarray) -> np.ndarray:
+    return x.reshape(len(x), -1) @ params["body.1.weight"].T + params["body.1.bias"]
+
+
+def outputs(params: Arrays, x: np.ndarray) -> np.ndarray:
+    return np.maximum(preactivations(params, x), 0) @ params["head.weight"].T + params["head.bias"]
+
+
 def loss_and_gradient(params: Arrays, x: np.ndarray, y: np.ndarray) -> tuple[float, Arrays]:
     """The mean cross-entropy of the net and its gradient over all four arrays."""
-    A, a, V, b = (params[name] for name in BODY + HEAD)
-    pre = x.reshape(len(x), -1) @ A.T + a
+    V = params["head.weight"]
+    pre = preactivations(params, x)
     hidden = np.maximum(pre, 0)
-    scores = hidden @ V.T + b
+    scores = outputs(params, x)
     scores = scores - scores.max(axis=1, keepdims=True)
     p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     loss = -np.log(p[np.arange(len(y)), y]).mean()

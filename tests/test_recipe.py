@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from coterie import recipe, registry
+from coterie.data.federation import Federation
 from coterie.errors import UserError
 from coterie.lab.papers.sheet import Sheet
 from coterie.methods import PFLEGO, FedAvg
 from coterie.models.mlp import MLP
 from coterie.recipe import Recipe, read
-from coterie.server.participation import Fixed, Independent, Uniform
+from coterie.server.participation import Fixed, Independent, Unequal, Uniform
 from coterie.settings import settings
 
 FILE = """
@@ -48,7 +49,7 @@ def test_an_empty_recipe_has_the_usual_parts_and_no_data() -> None:
     assert usual.method == PFLEGO()
     assert usual.data is None
     assert usual.partition is None
-    assert usual.as_dict().keys() == {"model", "method", "aggregate", "run", "population", "eval", "engine"}
+    assert usual.as_dict().keys() == {"model", "method", "aggregate", "run", "population", "eval", "stop", "engine"}
 
 
 def test_the_last_round_alone_is_evaluated_at_the_end_unless_told_otherwise() -> None:
@@ -459,21 +460,69 @@ def test_a_folder_is_not_a_recipe(tmp_path: Path) -> None:
 
 # -- participation
 
+FORTY = Federation.from_arrays(
+    {f"c{i}": (np.ones((n := 1 + i % 4, 2)), np.zeros(n), np.ones((1, 2)), np.zeros(1)) for i in range(42)},
+    new=["c0", "c1"],
+)
+
 
 def test_all_clients_take_part_unless_told_otherwise() -> None:
-    assert run_settings().cohorts(40) == Fixed(40)
-    assert run_settings(clients_per_round=7).cohorts(40) == Fixed(7)
+    assert run_settings().cohorts(FORTY) == Fixed(40)
+    assert run_settings(clients_per_round=7).cohorts(FORTY) == Fixed(7)
 
 
 def test_participation_by_probability_and_by_range() -> None:
-    assert run_settings(participation="independent", probability=0.25).cohorts(40) == Independent(0.25)
-    assert run_settings(participation="uniform", clients_range=[2, 5]).cohorts(40) == Uniform(2, 5)
+    assert run_settings(participation="independent", probability=0.25).cohorts(FORTY) == Independent(0.25)
+    assert run_settings(participation="uniform", clients_range=[2, 5]).cohorts(FORTY) == Uniform(2, 5)
 
 
 @pytest.mark.parametrize(("participation", "key"), [("independent", "probability"), ("uniform", "clients_range")])
 def test_participation_names_the_key_that_it_needs(participation: str, key: str) -> None:
     with pytest.raises(UserError, match=rf'run\.participation = "{participation}" needs run\.{key}'):
-        run_settings(participation=participation).cohorts(40)
+        run_settings(participation=participation).cohorts(FORTY)
+
+
+def test_probabilities_in_proportion_to_sizes() -> None:
+    process = run_settings(participation="unequal", chances="sizes", clients_per_round=10).cohorts(FORTY)
+    assert isinstance(process, Unequal)
+    assert process.pi[:2].tolist() == [0, 0]  # new users
+    sizes = np.array([1 + i % 4 for i in range(2, 42)])
+    np.testing.assert_allclose(process.pi[2:], 10 * sizes / sizes.sum(), rtol=1e-12)
+
+
+def test_probabilities_by_name() -> None:
+    process = run_settings(participation="unequal", chances={"c5": 0.5, "c9": 1.0}, probability=0.1).cohorts(FORTY)
+    assert isinstance(process, Unequal)
+    assert [process.pi[i] for i in (0, 4, 5, 9)] == [0, 0.1, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"participation": "unequal"}, r'run\.participation = "unequal" needs run\.chances'),
+        ({"participation": "unequal", "chances": "sizes"}, r"needs run\.clients_per_round"),
+        ({"participation": "unequal", "chances": "sizes", "clients_per_round": 41}, "only 40 clients can be drawn"),
+        (
+            {"participation": "unequal", "chances": {"anna": 0.5}},
+            "names 'anna', which is not one of the 40",
+        ),
+        ({"participation": "unequal", "chances": {"c0": 0.5}}, "run.chances names 'c0'"),
+        (
+            {"participation": "unequal", "chances": {"c2": 0.5}},
+            "no probability for 'c3' and 38 other clients",
+        ),
+        ({"chances": "sizes"}, r'run\.chances is for run\.participation = "unequal", not for "fixed"'),
+    ],
+)
+def test_what_is_wrong_with_unequal_probabilities_is_told(keys: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        run_settings(**keys).cohorts(FORTY)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.5, float("nan")])
+def test_a_probability_by_name_is_positive_and_at_most_one(value: float) -> None:
+    with pytest.raises(UserError, match=r"chances\.c2"):
+        run_settings(participation="unequal", chances={"c2": value})
 
 
 def test_other_data_bring_their_usual_partition_and_model() -> None:

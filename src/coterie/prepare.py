@@ -36,13 +36,15 @@ def prepare(recipe: Recipe, federation: Federation) -> Prepared:
     """Prepare a run. Everything that can be wrong with a recipe is found here, before any work is done."""
     if not len(federation.existing):
         raise UserError("every client is a new user; keep some clients for training")
-    participation = recipe.run.cohorts(len(federation.existing))
+    participation = recipe.run.cohorts(federation)
     participation.check(len(federation.existing))
     everyone = participation == Fixed(len(federation.existing)) and recipe.population == PopulationSettings()
     if recipe.method.everyone and not everyone:
         name = registry.name_of("method", recipe.method)
         raise UserError(f"{name} needs every client in every round; omit run.clients_per_round and [population]")
     _check_names(recipe.method, federation)
+    if recipe.stop.validates:
+        check_validation(federation, f'stop.by = "{recipe.stop.by}"', recipe.stop.validates)
     device = _device(recipe.engine.device)
     if device.type == "mps" and recipe.engine.dtype == "float64":
         raise UserError('engine.device = "mps" has no float64; set engine.dtype = "float32" or engine.device = "cpu"')
@@ -67,6 +69,7 @@ def prepare(recipe: Recipe, federation: Federation) -> Prepared:
         adapt_steps=length(recipe.eval.adapt_steps),
         eval_clients=recipe.eval.clients,
         eval_last=recipe.run.eval_last,
+        stop=recipe.stop,
     )
     return Prepared(announcement, clients, rounds)
 
@@ -79,6 +82,19 @@ def _check_names(method: Method, federation: Federation) -> None:
             if name not in federation.ids and name != "new":
                 close = registry.nearest(name, federation.ids)
                 raise UserError(f"method.{field.name} names {name!r}{close}, which is not a client of this federation")
+
+
+def check_validation(federation: Federation, setting: str, group: str) -> None:
+    """Raise UserError unless there are validation examples of this group of clients, by which a setting chooses."""
+    clients = federation.existing if group == "existing" else federation.new
+    if not len(clients):
+        raise UserError(f"{setting} needs new users; set partition.new_users to hold some out")
+    if "validation" not in federation.splits or not federation.sizes("validation")[clients].any():
+        raise UserError(
+            f"{setting}: {group} users have no validation examples, and test examples must not be used to "
+            "choose; use --set partition.validation=0.2, or a larger share if clients have few examples (in Python, "
+            "give each client x_val and y_val)"
+        )
 
 
 def announced(recipe: Recipe, federation: Federation) -> Announcement:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+import numpy as np
 from pydantic import Field
 
 from coterie import registry, streams
@@ -18,8 +19,18 @@ from coterie.data.partition.partition import Partition
 from coterie.data.sets.dataset import Dataset
 from coterie.errors import UserError
 from coterie.models.model import Model
-from coterie.server.participation import Fixed, Independent, Participation, Uniform
+from coterie.server.participation import (
+    Fixed,
+    Independent,
+    Participation,
+    Probability,
+    Unequal,
+    Uniform,
+    by_name,
+    by_size,
+)
 from coterie.server.population import PopulationSettings
+from coterie.server.stopping import StopSettings
 from coterie.settings import Count, Gigabytes, Length, Size, check_values, settings, user_path
 
 T = TypeVar("T")
@@ -33,11 +44,16 @@ class RunSettings:
     """Number of rounds."""
     clients_per_round: Count | None = None
     """Number of clients per round if participation is "fixed"; all clients by default."""
-    participation: Literal["fixed", "independent", "uniform"] = "fixed"
+    participation: Literal["fixed", "independent", "uniform", "unequal"] = "fixed"
     """How cohorts are sampled: a "fixed" number of clients, each client on its own ("independent", with `probability`),
-    or a number drawn from `clients_range` ("uniform")."""
-    probability: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Probability that a client takes part, if participation is "independent"."""
+    a number drawn from `clients_range` ("uniform"), or each client with a probability of its own ("unequal", with
+    `chances`)."""
+    probability: Probability | None = None
+    """Probability that a client takes part, if participation is "independent", or "unequal" and it is not in `chances`.
+    """
+    chances: Literal["sizes"] | dict[str, Probability] | None = None
+    """Probabilities if participation is "unequal": in proportion to "sizes", so that `clients_per_round` clients take
+    part on average, or by client, such as { anna = 0.5 }."""
     clients_range: Annotated[list[Count], Field(min_length=2, max_length=2)] | None = None
     """Smallest and largest number of clients per round, if participation is "uniform"."""
     seed: Annotated[int, Field(ge=0)] = 0
@@ -49,19 +65,32 @@ class RunSettings:
     checkpoint_every: Count = 10
     """Number of rounds between checkpoints."""
 
-    def cohorts(self, num_clients: int) -> Participation:
+    def cohorts(self, federation: Federation) -> Participation:
         """Return the process that draws the cohorts."""
-        for key, value, belongs in (
-            ("probability", self.probability, "independent"),
+        for key, value, *belongs in (
+            ("probability", self.probability, "independent", "unequal"),
             ("clients_range", self.clients_range, "uniform"),
+            ("chances", self.chances, "unequal"),
         ):
-            if value is not None and self.participation != belongs:
-                raise UserError(f'run.{key} is for run.participation = "{belongs}", not for "{self.participation}"')
+            if value is not None and self.participation not in belongs:
+                raise UserError(f'run.{key} is for run.participation = "{belongs[0]}", not for "{self.participation}"')
         if self.participation == "independent":
             return Independent(_needed("probability", self.probability, self.participation))
         if self.participation == "uniform":
             return Uniform(*_needed("clients_range", self.clients_range, self.participation))
-        return Fixed(self.clients_per_round or num_clients)
+        if self.participation == "unequal":
+            return self._unequal(federation)
+        return Fixed(self.clients_per_round or len(federation.existing))
+
+    def _unequal(self, federation: Federation) -> Unequal:
+        _needed("chances", self.chances, self.participation)
+        existing, pi = federation.existing, np.zeros(len(federation.ids))
+        if isinstance(self.chances, dict):
+            pi[existing] = by_name([federation.ids[i] for i in existing], self.chances, self.probability)
+        else:
+            r = _needed("clients_per_round", self.clients_per_round, self.participation)
+            pi[existing] = by_size(federation.sizes()[existing], r)
+        return Unequal(pi)
 
 
 @settings
@@ -103,7 +132,13 @@ _LONGEST = 1_000_000
 ABSENT = object()
 """A value that means that the key is omitted."""
 
-PLAIN = {"run": RunSettings, "population": PopulationSettings, "eval": EvalSettings, "engine": EngineSettings}
+PLAIN = {
+    "run": RunSettings,
+    "population": PopulationSettings,
+    "eval": EvalSettings,
+    "stop": StopSettings,
+    "engine": EngineSettings,
+}
 NAMED = ("data", "partition", "model", "method", "aggregate")
 NO_PART_OF_A_RUN = ("experiment", "sweep")
 OF_DATA = ("partition", "model")
@@ -120,6 +155,7 @@ class Recipe:
     run: RunSettings
     population: PopulationSettings
     eval: EvalSettings
+    stop: StopSettings
     engine: EngineSettings
     data: Dataset | None = None
     partition: Partition | None = None

@@ -24,6 +24,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "fedavgm": "coterie.methods.fedavgm:FedAvgM",
         "fedbabu": "coterie.methods.fedbabu:FedBABU",
         "fedbn": "coterie.methods.fedbn:FedBN",
+        "feddane": "coterie.methods.feddane:FedDANE",
         "feddecay": "coterie.methods.feddecay:FedDecay",
         "fedem": "coterie.methods.fedem:FedEM",
         "fedper": "coterie.methods.fedper:FedPer",

@@ -172,7 +172,7 @@ class Training:
         logger.info("engine %s: %s (%s)", name, self.clients.engine.__doc__, self.clients.reason)
         try:
             for record in self.rounds.play():
-                last = record.round == self.rounds.num_rounds
+                last = self.rounds.is_over
                 stop = not last and should_stop is not None and should_stop()
                 self._write(record, checkpoint=stop or last)
                 if on_round:

@@ -49,7 +49,7 @@ def live(folder: Path, arrays: Path) -> None:
     (adapted,) = work.adapt(load.work, shared, personal, train, 3)
     keep(folder / "score.safetensors", *work.score(load.work, shared, personal, test))
     keep(folder / "adapted.safetensors", *work.score(load.work, shared, adapted, test))
-    keep(folder / "loss.safetensors", *work.train_loss(load.work, shared, personal, train))
+    keep(folder / "train.safetensors", *work.score(load.work, shared, personal, train))
 
 
 def keep(path: Path, tree: dict[str, torch.Tensor]) -> None:

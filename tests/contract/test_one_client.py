@@ -78,7 +78,7 @@ def simulate(method: str, folder: Path) -> dict[str, Tree]:
     (folder / "rounds.json").write_text(json.dumps(told))
     scored = kept.score(shared, [WHO], 3)
     expected |= {"score": tensors_of(scored.as_is["test"][WHO]), "adapted": tensors_of(scored.adapted["test"][WHO])}
-    return {**expected, "loss": {"loss": torch.tensor(scored.train_loss[WHO], dtype=torch.float64)}}
+    return {**expected, "train": tensors_of(scored.as_is["train"][WHO])}
 
 
 def tensors_of(counts: dict[str, float]) -> Tree:

@@ -339,14 +339,15 @@ KINDS = [
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.6])
+@pytest.mark.parametrize("mu", [0.0, 0.4])
 @pytest.mark.parametrize(("outputs", "bias", "objective"), KINDS)
-def test_heads_in_closed_form_equal_autograd(outputs, bias, momentum, objective):
+def test_heads_in_closed_form_equal_autograd(outputs, bias, momentum, mu, objective):
     """Also under vmap, with padding, examples without an answer, and rates of each client's own."""
     task, heads, clients = heads_on_features(outputs, bias, objective)
     rates = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
 
     def update(head, data, rate):
-        return head_descent(task, head, data.x.flatten(1), data, 5, rate, momentum)
+        return head_descent(task, head, data.x.flatten(1), data, 5, rate, momentum, mu=mu)
 
     data = Data(*(torch.stack(part) for part in zip(*clients, strict=True)))
     together = vmap(update)(stack(heads), data, rates)

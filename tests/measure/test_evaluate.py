@@ -41,7 +41,8 @@ def test_one_client_has_no_standard_error():
 def test_clients_without_a_test_split_are_left_out():
     """Their training losses count, as those of all clients do."""
     counts = {0: (2, 1, 1, 4.0), 1: (0, 0, 0, 0.0), 2: (3, 3, 3, 3.0)}
-    scores = Scores.of({i: counted(*each) for i, each in counts.items()}, {0: 1.0, 1: 2.0, 2: 6.0})
+    train = {0: counted(2, 1, 1, 2.0), 1: counted(4, 1, 1, 8.0), 2: counted(1, 1, 1, 6.0)}
+    scores = Scores.of({i: counted(*each) for i, each in counts.items()}, train)
     figures = statistics(scores, np.array([1.0, 0.0, 3.0]))
     assert figures.weighted_mean == pytest.approx(0.875)
     assert (figures.loss, figures.train_loss) == (1.5, 3.0)
@@ -150,6 +151,26 @@ def test_the_cohort_has_losses_on_test_examples_too():
     assert figures.train_loss is None
 
 
+@pytest.mark.parametrize("method", [PFLEGO(), FedAvg(tau=3)])
+def test_train_score_is_the_share_of_right_answers_on_training_examples(method):
+    setup = ref.setup(method, ref.federation(sizes=(5, 3, 8, 6), new=1))
+    shared, store = setup.method.init_shared(setup.task), ref.store(setup)
+    shares, restricted = [], []
+    for i in range(3):
+        x, y = ref.examples(setup, i)
+        outputs = ref.outputs(ref.arrays({**shared, **store[i]}), x)
+        own = np.unique(y)
+        shares.append((outputs.argmax(1) == y).mean())
+        restricted.append((own[outputs[:, own].argmax(1)] == y).mean())
+    assert 0 < sum(shares) < 3
+    evaluation = of_all(setup, shared, store, 0)
+    found = measured(store, evaluation, Scores.of({})).train_score
+    assert evaluation.train.clients == [0, 1, 2]
+    assert found.mean == pytest.approx(np.mean(shares), abs=1e-12)
+    assert found.weighted_mean == pytest.approx(np.average(shares, weights=(5, 3, 8)), abs=1e-12)
+    assert found.restricted_mean == pytest.approx(np.mean(restricted), abs=1e-12)
+
+
 class RefusesNothing(nn.Module):
     """A model that fails on an empty batch, as many models do."""
 
@@ -191,6 +212,8 @@ def test_validation_examples_are_scored_as_test_examples_are(kind):
         assert validation[protocol.key] == replace(run.summary[protocol.key], last10_mean=None)
     assert validation.existing.participants is None
     assert run.history[-1].eval.validation == validation
+    assert run.history[-1].eval.train_score == run.summary.train_score
+    assert run.summary.train_score.clients == 2
 
 
 def test_without_validation_examples_there_are_no_validation_figures():

@@ -31,7 +31,7 @@ TEST = {
     "new": {"before": NOBODY, "after": FIGURES},
 }
 KEPT = {"existing": {"as_is": FIGURES, "adapted": NOBODY}, "new": {"before": NOBODY, "after": NOBODY}}
-EVALUATED = Evaluated(Existing(ONE, ONE, Statistics()), New(after=ONE), 0.25, Figures(Existing(ONE), New()))
+EVALUATED = Evaluated(Existing(ONE, ONE, Statistics()), New(after=ONE), 0.25, Figures(Existing(ONE), New()), ONE)
 
 
 def test_the_types_have_the_protocols_of_the_table():
@@ -70,7 +70,7 @@ def test_a_round_with_everything():
         "silent": ["b"],
         "notes": {"beta": 0.5, "rate": "too large"},
         "refused": {"a": "too large"},
-        "eval": {**TEST, "validation": KEPT, "train_loss": 0.25},
+        "eval": {**TEST, "validation": KEPT, "train_loss": 0.25, "train_score": FIGURES},
         "cost": SPENT,
     }
     notes = {"beta": 0.5, "rate": "too large"}
@@ -100,7 +100,7 @@ def test_a_summary_as_in_summary_json():
         "one_class": ["a"],
         "several_classes": KEPT,
     }
-    ending = {"validation": KEPT, "emphasis": 0.5, "train_loss": None, "cost": SPENT}
+    ending = {"validation": KEPT, "emphasis": 0.5, "train_loss": None, "train_score": FIGURES, "cost": SPENT}
     whole = {**facts, "choices": OWN, "void_rounds": 1, "evaluations": 4, **groups, **parts, **ending}
     some = Existing(ONE)
     full = summary(
@@ -113,6 +113,7 @@ def test_a_summary_as_in_summary_json():
         several_classes=Figures(some, New()),
         validation=Figures(some, New()),
         emphasis=0.5,
+        train_score=ONE,
     )
     assert json.loads(written(full)) == whole
     assert Summary.from_json(json.loads(written(full))) == full

@@ -46,6 +46,36 @@ def test_two_rounds_by_hand():
             ref.assert_same(pick(store[i], ALL), own[i])
 
 
+def test_a_round_that_pulls_towards_the_trained_model_by_hand():
+    setup = ref.setup(Ditto(tau=3, eta=0.2, beta=0.1, lam=0.6, towards="trained"))
+    shared = {name: value + 0.1 for name, value in setup.task.shared_model().items()}
+    w, store, rnd = ref.arrays(shared), ref.store(setup), ref.announced(setup, 2)
+    arrived, own = {}, {}
+    for i in (0, 2):
+        x, y = ref.examples(setup, i)
+        arrived[i] = descent(w, x, y, 3, 0.2)
+        own[i] = descent(ref.arrays(pick(store[i], ALL)), x, y, 3, 0.1, 0.6, arrived[i])
+        # adaptation does the same, from the shared model at a client's first visit
+        adapted = setup.method.adapt(setup.task, shared, store[i], setup.data(i, "train", 0), 4)
+        ref.assert_same(pick(adapted, ALL), descent(w, x, y, 4, 0.1, 0.6, descent(w, x, y, 4, 0.2)))
+    played = ref.play(setup, shared, {}, store, [0, 2], rnd)
+    ref.assert_same(played.shared, {name: (5 * arrived[0][name] + 8 * arrived[2][name]) / 13 for name in ALL})
+    for i in (0, 2):
+        ref.assert_same(pick(store[i], ALL), own[i])
+
+
+def test_without_local_steps_on_the_shared_model_both_pulls_are_the_same():
+    """With eta = 0 the trained model is the one that was sent."""
+    after = []
+    for towards in ("sent", "trained"):
+        setup = ref.setup(Ditto(tau=3, eta=0.0, beta=0.1, lam=0.6, towards=towards))
+        shared, data = setup.task.shared_model(), setup.data(2, "train", 1)
+        start = {name: value + (name != ".visited") * 0.1 for name, value in ref.store(setup)[2].items()}
+        start[".visited"] = torch.tensor(True)
+        after.append(setup.method.local_update(setup.task, shared, start, data, ref.announced(setup, 1)).personal)
+    assert all(torch.equal(after[0][name], after[1][name]) for name in ALL)
+
+
 @pytest.mark.parametrize("batch_size", [0, 2])
 def test_the_shared_half_is_fedavg_to_the_bit(batch_size):
     after = []

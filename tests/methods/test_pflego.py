@@ -1,5 +1,6 @@
 """PFLEGO against its paper: a round by hand in NumPy, and identities that hold exactly."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -8,19 +9,22 @@ import torch
 from torch import nn
 
 import reference as ref
+from coterie import train
 from coterie.clients.engine import Cohort
 from coterie.clients.fused import Fused
 from coterie.clients.loop import Loop
 from coterie.methods import PFLEGO
+from coterie.models.mlp import MLP
 from coterie.models.module import Own
 from coterie.streams import torch_seeded
 
 
-def play(setup, cohort, r, shared=None, memory=None, store=None):
+def play(setup, cohort, r, shared=None, memory=None, store=None, chances=None):
     shared = setup.method.init_shared(setup.task) if shared is None else shared
     memory = setup.method.init_memory(setup.task, shared) if memory is None else memory
     store = store or ref.store(setup)
-    return ref.play(setup, shared, memory, store, cohort, ref.announced(setup, r)), store
+    rnd = replace(ref.announced(setup, r), chance=chances)
+    return ref.play(setup, shared, memory, store, cohort, rnd), store
 
 
 def by_hand(setup, theta, heads, cohort, r):
@@ -28,19 +32,26 @@ def by_hand(setup, theta, heads, cohort, r):
     method = setup.method
     sizes = setup.federation.sizes()[setup.federation.existing]
     num_clients, N = len(sizes), sizes.sum()
+
+    def gradient_of(params, x, y):
+        _, gradient = ref.loss_and_gradient(params, x, y)
+        return {**gradient, **{name: gradient[name] + method.mu * params[name] for name in ref.HEAD}}
+
     total, after = {name: np.zeros_like(theta[name]) for name in ref.BODY}, {}
+    among = N if method.alpha == "all" else sizes[cohort].sum()
+    aggregation = (1 if method.alpha == "normalized" else num_clients / r) / among
     for i in cohort:
         x, y = ref.examples(setup, i)
         params = {**theta, **heads[i]}
         for _ in range(method.tau - 1):
-            params = ref.step(params, ref.loss_and_gradient(params, x, y)[1], method.beta, ref.HEAD)
-        _, gradient = ref.loss_and_gradient(params, x, y)
+            params = ref.step(params, gradient_of(params, x, y), method.beta, ref.HEAD)
+        gradient = gradient_of(params, x, y)
         alpha = sizes[i] / N
         scale = alpha if method.head_step == "exact" else 1.0
         params = ref.step(params, gradient, method.rho * num_clients / r * scale, ref.HEAD)
         after[i] = {name: params[name] for name in ref.HEAD}
         for name in ref.BODY:
-            total[name] += num_clients / r * alpha * gradient[name]
+            total[name] += aggregation * sizes[i] * gradient[name]
     return total, after
 
 
@@ -57,6 +68,21 @@ def test_a_round_by_hand(tau, head_step):
     for i in cohort:
         ref.assert_same(store[i], after[i])
     ref.assert_same(store[2], heads[2])
+
+
+@pytest.mark.parametrize(
+    "options", [{"alpha": "cohort"}, {"alpha": "normalized"}, {"mu": 0.7}, {"mu": 0.7, "head_step": "exact"}]
+)
+@pytest.mark.parametrize("tau", [1, 4])
+def test_a_round_with_other_weights_and_with_a_penalty_by_hand(tau, options):
+    setup = ref.setup(PFLEGO(tau=tau, beta=0.3, rho=0.2, server="sgd", **options))
+    theta = ref.arrays(setup.task.shared_body())
+    heads = {i: ref.arrays(ref.store(setup)[i]) for i in range(4)}
+    total, after = by_hand(setup, theta, heads, cohort := [0, 1, 3], r=3)
+    played, store = play(setup, cohort, r=3)
+    ref.assert_same(played.shared, ref.step(theta, total, 0.2, ref.BODY))
+    for i in cohort:
+        ref.assert_same(store[i], after[i])
 
 
 def test_two_rounds_with_adam_by_hand():
@@ -92,11 +118,11 @@ def full_gradient(setup):
     return total, heads
 
 
-def stochastic_gradient(setup, cohort, r):
+def stochastic_gradient(setup, cohort, r, chances=None):
     """Return the gradient that the last step of a round follows, over theta and over each head."""
     rho = setup.method.rho
     theta = setup.task.shared_body()
-    played, store = play(setup, list(cohort), r)
+    played, store = play(setup, list(cohort), r, chances=chances)
     moved = {name: (theta[name] - played.shared[name]).numpy() / rho for name in ref.BODY}
     heads = []
     for i in range(4):
@@ -110,8 +136,8 @@ def assert_unbiased(setup, draws):
     theta, heads = full_gradient(setup)
     mean = {name: np.zeros_like(value) for name, value in theta.items()}
     mean_heads = [{name: np.zeros_like(value) for name, value in head.items()} for head in heads]
-    for probability, cohort, r in draws:
-        moved, moved_heads = stochastic_gradient(setup, cohort, r)
+    for probability, cohort, r, *chances in draws:
+        moved, moved_heads = stochastic_gradient(setup, cohort, r, *chances)
         for name in ref.BODY:
             mean[name] += probability * moved[name]
         for head, change in zip(mean_heads, moved_heads, strict=True):
@@ -143,6 +169,77 @@ def test_proposition_1_independent_participation(pi):
     ]
     assert sum(probability for probability, *_ in draws) == pytest.approx(1)
     assert_unbiased(exact_sgd(), draws)
+
+
+PI = np.array([0.2, 0.9, 0.5, 1.0])
+"""Probabilities of four clients."""
+
+
+def unequal_draws(corrected):
+    """Return (probability, cohort, r, chances of its clients) of all cohorts. Uncorrected, chances are not told."""
+    for r in range(5):
+        for cohort in combinations(range(4), r):
+            takes = np.isin(range(4), cohort)
+            told = torch.from_numpy(PI[list(cohort)]) if corrected else None
+            yield np.where(takes, PI, 1 - PI).prod(), cohort, PI.sum(), told
+
+
+def test_with_unequal_probabilities_the_gradient_is_unbiased_if_it_is_corrected():
+    """Section 3.2.2 has the factor 1/Pr(i), which is I/r only if all clients take part equally often."""
+    assert sum(probability for probability, *_ in unequal_draws(True)) == pytest.approx(1)
+    assert_unbiased(exact_sgd(), unequal_draws(True))
+    with pytest.raises(AssertionError):
+        assert_unbiased(exact_sgd(), unequal_draws(False))
+
+
+def test_equal_probabilities_of_each_client_are_case_a():
+    """With the same probability for all clients, the correction is I/r."""
+    plain, told = exact_sgd(), torch.full((3,), 0.6, dtype=torch.float64)
+    theta, heads = stochastic_gradient(plain, (0, 2, 3), 4 * 0.6)
+    corrected, others = stochastic_gradient(plain, (0, 2, 3), 4 * 0.6, told)
+    for name in ref.BODY:
+        np.testing.assert_allclose(theta[name], corrected[name], rtol=1e-12, atol=1e-14)
+    for head, other in zip(heads, others, strict=True):
+        for name in ref.HEAD:
+            np.testing.assert_allclose(head[name], other[name], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["loop", "vmap", "fused"])
+def test_a_run_with_unequal_probabilities_by_hand(kind):
+    """Two rounds as `coterie.train` plays them: cohorts, weights and heads follow from the probabilities."""
+    chances = {f"client-{i}": float(p) for i, p in enumerate(PI)}
+    federation = ref.federation()
+    run = train(
+        federation,
+        model=MLP(hidden=[3]),
+        method=PFLEGO(tau=2, beta=0.3, rho=0.2, server="sgd"),
+        participation="unequal",
+        rounds=2,
+        seed=3,
+        dtype="float64",
+        engine=kind,
+        settings={"run": {"chances": chances}},
+    )
+    setup = ref.setup(run._work.method)
+    theta = ref.arrays(setup.task.shared_body())
+    heads = {i: ref.arrays(ref.store(setup)[i]) for i in range(4)}
+    sizes = federation.sizes()
+    for record in run.history:
+        total = {name: np.zeros_like(value) for name, value in theta.items()}
+        for i in (int(name[-1]) for name in record.cohort):
+            x, y = ref.examples(setup, i)
+            params = {**theta, **heads[i]}
+            params = ref.step(params, ref.loss_and_gradient(params, x, y)[1], 0.3, ref.HEAD)
+            _, gradient = ref.loss_and_gradient(params, x, y)
+            params = ref.step(params, gradient, 0.2 / PI[i], ref.HEAD)
+            heads[i] = {name: params[name] for name in ref.HEAD}
+            for name in ref.BODY:
+                total[name] += sizes[i] / sizes.sum() / PI[i] * gradient[name]
+        theta = ref.step(theta, total, 0.2, ref.BODY)
+    assert {len(record.cohort) for record in run.history} - {0, 4}
+    ref.assert_same(run.shared, theta)
+    for i in range(4):
+        ref.assert_same(run.personal(f"client-{i}"), heads[i])
 
 
 def test_proposition_1_uniform_range():
@@ -226,6 +323,28 @@ def test_one_pass_through_the_body_each_way_whatever_tau(engine, expected, tau, 
     personal, weights = [ref.store(setup)[i] for i in cohort], setup.method.weights(torch.tensor([5.0, 3, 8, 1]), rnd)
     engine.local_updates(setup.load, Cohort(shared, cohort, personal, weights, rnd))
     assert (len(forwards), len(backwards)) == (expected, expected)
+
+
+def mean_of_normalized_gradients(setup, r):
+    """Return the mean, over all cohorts of r clients, of the gradient whose weights add up to one."""
+    cohorts = list(combinations(range(4), r))
+    steps = [stochastic_gradient(setup, cohort, r)[0] for cohort in cohorts]
+    return {name: np.mean([step[name] for step in steps], axis=0) for name in ref.BODY}
+
+
+@pytest.mark.parametrize("r", [1, 2, 3])
+def test_weights_that_add_up_to_one_are_unbiased_for_clients_of_equal_size_only(r):
+    method = PFLEGO(tau=1, rho=0.5, server="sgd", alpha="normalized")
+    equal, unequal = (ref.setup(method, ref.federation(sizes)) for sizes in ((5, 5, 5, 5), (5, 3, 8, 1)))
+    for setup, unbiased in ((equal, True), (unequal, False)):
+        theta, mean = full_gradient(setup)[0], mean_of_normalized_gradients(setup, r)
+        assert all(np.allclose(mean[name], theta[name], atol=1e-12) for name in ref.BODY) == unbiased
+
+
+def test_the_weights_of_a_cohort_add_up_to_one_if_they_are_normalized():
+    setup = ref.setup(PFLEGO(alpha="normalized"))
+    weights = setup.method.weights(torch.tensor([5.0, 8.0]), ref.announced(setup, 2))
+    torch.testing.assert_close(weights, torch.tensor([5 / 13, 8 / 13]))
 
 
 def test_an_empty_cohort_changes_nothing():

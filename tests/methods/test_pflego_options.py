@@ -66,6 +66,59 @@ def test_of_squared_errors_the_smoothness_is_exact():
     assert largest_eigenvalue(setup.task, head, features, data) == pytest.approx(L, rel=1e-6)
 
 
+@pytest.mark.parametrize("solver", ["gd", "momentum", "adam"])
+def test_a_penalty_is_that_of_torch_and_undoes_steps_that_raise_the_sum(solver):
+    """Weight decay of torch.optim is the gradient of the same penalty."""
+    setup = ref.setup(PFLEGO(tau=6, beta=0.05, solver=solver, rho=0.0, mu=0.3))
+    head, features, data = features_of(setup, 0)
+    leaves = {name: value.clone().requires_grad_() for name, value in head.items()}
+    kinds = {"adam": torch.optim.Adam(leaves.values(), lr=0.05, weight_decay=0.3)}
+    momentum = 0.9 if solver == "momentum" else 0.0
+    plain = torch.optim.SGD(leaves.values(), lr=0.05, momentum=momentum, weight_decay=0.3)
+    optimizer = kinds.get(solver, plain)
+    for _ in range(5):
+        optimizer.zero_grad()
+        setup.task.head_loss(leaves, features, data).backward()
+        optimizer.step()
+    shared, rnd = setup.task.shared_body(), ref.announced(setup, 1)
+    mine = setup.method.local_update(setup.task, shared, ref.store(setup)[0], data, rnd)
+    ref.assert_same(mine.personal, ref.arrays({name: value.detach() for name, value in leaves.items()}), 1e-12)
+    adapted = setup.method.adapt(setup.task, shared, ref.store(setup)[0], data, 5)
+    ref.assert_same(adapted, ref.arrays(mine.personal), 1e-12)
+
+    # from a head that fits the data, the penalty alone moves it: the loss rises, and the sum falls
+    fitting = head_descent(setup.task, head, features, data, 5000, 0.5)
+    start = {**ref.store(setup)[0], **fitting}
+    reply = setup.method.local_update(setup.task, shared, start, data, rnd)
+    assert float(reply.numbers["undone"]) == 0
+    assert setup.task.head_loss(reply.personal, features, data) > setup.task.head_loss(fitting, features, data)
+
+
+def test_the_smoothness_with_a_penalty_is_larger_by_mu():
+    setup = ref.setup(PFLEGO(), numbers())
+    head, features, data = features_of(setup, 2)
+    plain, penal = (float(head_smoothness(setup.task, head, features, data, mu)) for mu in (0.0, 0.7))
+    assert penal == pytest.approx(plain + 0.7, rel=1e-12)
+    mine, known = (
+        PFLEGO(tau=4, beta=beta, mu=0.7, rho=0.0).local_update(
+            setup.task, setup.task.shared_body(), ref.store(setup)[2], data, ref.announced(setup, 1, index=2)
+        )
+        for beta in ("auto", 1 / penal)
+    )
+    ref.assert_same(mine.personal, ref.arrays(known.personal), 1e-12)
+
+
+def test_head_steps_below_two_over_L_with_the_penalty_end_at_its_minimum():
+    """For squared errors the minimum is that of ridge regression, in closed form."""
+    setup = ref.setup(PFLEGO(), numbers())
+    head, features, data = features_of(setup, 2)
+    L = float(head_smoothness(setup.task, head, features, data, 0.5))
+    found = head_descent(setup.task, head, features, data, 4000, 1 / L, mu=0.5)
+    phi = np.hstack([features.numpy(), np.ones((len(features), 1))])
+    w = np.linalg.solve(2 * phi.T @ phi / len(phi) + 0.5 * np.eye(phi.shape[1]), 2 * phi.T @ data.y.numpy() / len(phi))
+    np.testing.assert_allclose(torch.cat([found["head.weight"][0], found["head.bias"]]).numpy(), w, atol=1e-9)
+
+
 @pytest.mark.parametrize("times", [0.5, 1.0, 1.9])
 @pytest.mark.parametrize("clients", [ref.federation, numbers])
 def test_the_loss_never_rises_over_head_steps_below_two_over_L(times, clients):
@@ -261,8 +314,9 @@ def test_alpha_over_the_cohort_is_larger_by_what_is_missing():
     rnd = ref.announced(setups["all"], 2)
     torch.testing.assert_close(setups["all"].method.weights(sizes, rnd), 4 / 2 * sizes / 17)
     torch.testing.assert_close(setups["cohort"].method.weights(sizes, rnd), 4 / 2 * sizes / 13)
-    with pytest.raises(UserError, match="exact"):
-        ref.setup(PFLEGO(alpha="cohort", head_step="exact"))
+    for alpha in ("cohort", "normalized"):
+        with pytest.raises(UserError, match=f'exact.*"{alpha}"'):
+            ref.setup(PFLEGO(alpha=alpha, head_step="exact"))
 
 
 @pytest.mark.parametrize("alpha", ["all", "cohort"])

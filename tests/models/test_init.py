@@ -8,9 +8,12 @@ import torch
 from torch import nn
 
 import reference as ref
+from coterie import registry
 from coterie.errors import UserError
+from coterie.methods import PFLEGO
 from coterie.models.conv4 import Conv4
 from coterie.models.init import draw
+from coterie.models.mlp import MLP
 from coterie.models.model import Model
 from coterie.models.module import Own
 from coterie.prepare import prepare
@@ -107,3 +110,33 @@ def test_a_module_of_ones_own_is_not_drawn_over():
         assert torch.equal(ours, theirs)
     with pytest.raises(UserError, match=r'init = "glorot-normal" would overwrite .* your own module'):
         drawn(replace(own, init="glorot-normal"), shape=(4,))
+
+
+@pytest.mark.parametrize("name", ["mlp", "logreg", "conv4", "cnn-cifar", "cnn-dropout", "cnn-femnist"])
+def test_a_head_without_bias_leaves_the_rest_as_it_is(name):
+    kind = registry.load("model", name)
+    with_bias, without = (drawn(kind(head_bias=bias), shape=(28, 28)) for bias in (True, False))
+    left = set(dict(with_bias.named_parameters())) - set(dict(without.named_parameters()))
+    assert left == {"head.bias"}
+    for key, value in without.named_parameters():
+        assert torch.equal(value, with_bias.get_parameter(key))
+
+
+def test_outputs_without_bias_are_the_head_times_the_features():
+    """Section 3.1 of the PFLEGO paper: z = W_i φ. Personal heads have no bias either."""
+    setup = ref.setup(PFLEGO(tau=3), model=MLP(hidden=[3], head_bias=False))
+    personal, shared = ref.store(setup)[0], setup.task.shared_body()
+    assert list(personal) == ["head.weight"]
+    data = setup.data(0, "train", 0)
+    params = {**shared, **personal}
+    features = setup.task.features(params, data.x)
+    torch.testing.assert_close(setup.task.outputs(params, data.x), features @ personal["head.weight"].T)
+    played = ref.play(setup, shared, {}, store := ref.store(setup), [0, 1], ref.announced(setup, 2))
+    assert played.loss > 0
+    assert list(store[0]) == ["head.weight"]
+    assert not torch.equal(store[0]["head.weight"], personal["head.weight"])
+
+
+def test_the_head_of_your_own_module_keeps_its_bias():
+    with pytest.raises(UserError, match=r"head_bias = false is for models of Coterie; .*bias=False"):
+        draw(Own(net=nn.Sequential(nn.Linear(4, 3)), head_name="0", head_bias=False), (4,), 3)

@@ -23,8 +23,8 @@ def new(shift: float = 0.0) -> New:
 COST = Cost(4_000_000, 2_000_000, 8_000_000_000, 40, 4, 4.0, 6.0)
 RECIPE = {"data": {"name": "digits"}, "method": {"name": "pflego", "tau": 20}, "run": {"rounds": 2}}
 HISTORY = [
-    Record(1, ("a", "b"), 0.9, Cost(), Evaluated(existing(0.2), new(0.2), 0.8)),
-    Record(2, ("b", "c"), 0.5, Cost(), Evaluated(existing(), new(), 0.4)),
+    Record(1, ("a", "b"), 0.9, Cost(), Evaluated(existing(0.2), new(0.2), 0.8, train_score=statistics(0.7))),
+    Record(2, ("b", "c"), 0.5, Cost(), Evaluated(existing(), new(), 0.4, train_score=statistics(0.96))),
 ]
 
 

@@ -64,6 +64,7 @@ def test_curves_are_those_of_the_history(usual: Parsed) -> None:
     assert usual.trace("accuracy", AS_IS.title)["x"] == [1, 2]
     assert usual.trace("accuracy", AS_IS.title)["y"] == pytest.approx([0.65, 0.85])
     assert usual.trace("accuracy", AFTER.title)["y"] == pytest.approx([0.6, 0.8])
+    assert usual.trace("accuracy", "existing, as is, on training examples")["y"] == pytest.approx([0.7, 0.96])
     assert usual.trace("loss", "the round's cohort")["y"] == [0.9, 0.5]
     assert usual.trace("loss", "all existing users")["y"] == [0.8, 0.4]
 
@@ -113,6 +114,13 @@ def test_parts_of_the_clients_are_on_the_card_and_in_the_table() -> None:
     assert "26 of 80 clients were never visited." in parsed.text
     assert "A client chooses among its own classes." in parsed.text
     assert "engine loop · chooses among its own classes" in parsed.text
+
+
+def test_the_score_on_training_examples_is_on_the_card_and_in_the_table() -> None:
+    train = replace(statistics(0.96), clients=80)
+    parsed = Parsed(page("r", RECIPE, summary(train_score=train), HISTORY, CLIENTS))
+    assert " ".join(parsed.cards[0].split()).endswith("on training examples (80) 96.0 %")
+    assert parsed.row("\u2003\u2003on training examples")["mean"] == "96.00"
 
 
 def test_names_of_classes_with_blanks_stay_apart() -> None:

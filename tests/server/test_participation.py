@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from coterie import streams
 from coterie.errors import UserError
-from coterie.server.participation import Fixed, Independent, Participation, Uniform
+from coterie.server.participation import Fixed, Independent, Participation, Unequal, Uniform, by_size
 
 I = 12  # noqa: E741
 DRAWS = 8000
@@ -137,3 +137,50 @@ def test_a_million_clients_are_no_trouble(process: Participation) -> None:
     assert 1_000_000 > max(max(cohort) for cohort, _ in drawn) > 900_000
     assert min(min(cohort) for cohort, _ in drawn) < 100_000
     assert np.mean([r for _, r in drawn]) == pytest.approx(100, abs=35)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "r", "pi"),
+    [
+        ([1, 2, 3, 4], 1, [0.1, 0.2, 0.3, 0.4]),
+        ([1, 1, 8], 1, [0.1, 0.1, 0.8]),
+        ([1, 1, 8], 2, [0.5, 0.5, 1.0]),  # 8/5 would be more than 1
+        ([1, 3, 8, 88], 3, [0.25, 0.75, 1.0, 1.0]),  # the first cut to 1 makes another one necessary
+        ([5, 5, 0], 2, [1.0, 1.0, 0.0]),
+        ([2, 7], 2, [1.0, 1.0]),
+    ],
+)
+def test_probabilities_by_size_by_hand(sizes: list[int], r: int, pi: list[float]) -> None:
+    assert by_size(np.array(sizes), r).tolist() == pytest.approx(pi, abs=1e-12)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.data())
+def test_probabilities_by_size_add_up_to_the_expected_cohort(sizes: list[int], data: st.DataObject) -> None:
+    r = data.draw(st.integers(1, len(sizes)))
+    pi = by_size(np.array(sizes), r)
+    assert pi.sum() == pytest.approx(r)
+    assert ((pi > 0) & (pi <= 1)).all()
+    rates = (pi / sizes)[pi < 1]
+    assert len(rates) == 0 or rates == pytest.approx(rates[0])
+
+
+def test_clients_with_unequal_probabilities_take_part_that_often_and_independently() -> None:
+    pi = np.linspace(0.05, 1, I)
+    process, present = Unequal(pi), np.zeros((DRAWS, I))
+    for row, (cohort, r) in zip(present, draws(process), strict=True):
+        row[cohort] = 1
+        assert r == pytest.approx(pi.sum())
+    assert (np.abs(present.mean(axis=0) - pi) <= 5 * (pi * (1 - pi) / DRAWS) ** 0.5).all()
+    correlation = np.corrcoef(present[:, :-1].T)[np.triu_indices(I - 1, 1)]
+    assert np.abs(correlation).max() < 5 / DRAWS**0.5
+
+
+def test_absent_clients_leave_the_probabilities_of_the_others_as_they_are() -> None:
+    process = Unequal(np.array([0.5, 0.1, 1.0, 0.2]))
+    among = process.among(np.array([2, 3]))
+    cohort, r = among.draw(2, np.random.default_rng(0))
+    assert r == pytest.approx(1.2)
+    assert 0 in cohort.tolist()
+    assert process.chances(np.array([3, 2])).tolist() == [0.2, 1.0]
+    assert Fixed(2).chances(np.array([3])) is None

@@ -45,13 +45,9 @@ class Scored(NamedTuple):
     """The evaluation of some clients."""
 
     as_is: dict[str, Counts]
-    """By split: counts of the model as it is."""
+    """By split, the training examples among them: counts of the model as it is."""
     adapted: dict[str, Counts]
     """By split: counts after adaptation."""
-    train_loss: dict[int, float]
-    """Training loss of the model as it is."""
-    adapted_loss: dict[int, float]
-    """Training loss after adaptation."""
     stored_bytes: dict[int, int]
     """Size of what the client keeps for itself between rounds."""
 

@@ -4,7 +4,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from traceback import walk_tb
 from typing import Any, NamedTuple, Self
@@ -40,7 +40,9 @@ class Call(NamedTuple):
     def stage(self) -> str:
         """Name of the method's function that is called."""
         function = getattr(self.function, "func", self.function)
-        return "predict" if function in (work.evaluate, work.score, work.score_updated) else str(function.__name__)
+        if function in (work.evaluate, work.score, work.score_updated):
+            return "predict"
+        return "local_update" if function is work.told_update else str(function.__name__)
 
     def part(self, places: Sequence[int]) -> "Call":
         """Return the call for some of the clients, by their places among the clients."""
@@ -57,15 +59,25 @@ class Cohort(NamedTuple):
     personal: Sequence[Tree]
     weights: Tensor
     rnd: Round
+    """The round, with the probabilities of these clients if they differ."""
     scored: bool = False
     """Whether clients are evaluated right after their local updates."""
 
     def part(self, places: Sequence[int]) -> "Cohort":
         """Return some of the clients, by their places among the clients."""
-        places = list(places)
+        places, rnd = list(places), self.rnd
         return self._replace(
-            clients=take(self.clients, places), personal=take(self.personal, places), weights=self.weights[places]
+            clients=take(self.clients, places),
+            personal=take(self.personal, places),
+            weights=self.weights[places],
+            rnd=rnd if rnd.chance is None else replace(rnd, chance=rnd.chance[places]),
         )
+
+    def told(self, like: Tensor) -> list[Tree]:
+        """Return what only one client is told about the round, for each client: its probability to take part, if these
+        differ, as a number of the type of `like`."""
+        chances = self.rnd.chance
+        return [{}] * len(self.clients) if chances is None else [{"chance": each} for each in chances.to(like)]
 
 
 class Group(NamedTuple):
@@ -160,8 +172,9 @@ class Engine(ABC):
 
     def _aggregated(self, load: Workload, cohort: Cohort) -> Results:
         results = Results()
-        update = partial(work.local_update, rnd=cohort.rnd)
-        call = Call(update, cohort.shared, cohort.clients, (cohort.personal,), ("train",), cohort.rnd.index)
+        update = partial(work.told_update, rnd=cohort.rnd.common)
+        states = (cohort.personal, cohort.told(load.work.like))
+        call = Call(update, cohort.shared, cohort.clients, states, ("train",), cohort.rnd.index)
         for group in self.each_client(load, call):
             size = len(group.places)
             tensors, numbers, mine = group.results

@@ -7,7 +7,6 @@ client's own gradient is formed.
 
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import chain
 from typing import cast
 
@@ -75,7 +74,10 @@ def _at_once(load: Workload, cohort: Cohort) -> Results:
     batches = [load.gather(take(clients, group), "train", rnd.index, with_inputs=False) for group in alike]
     places = _places([take(sizes, group) for group in alike], load.federation.y.device)
 
-    on_features = vmap(partial(method.on_features, task, rnd=rnd))
+    def one(before: Tree, told: Tree, given: Tensor, data: Data) -> tuple[Tensor, Tree, Tree]:
+        return method.on_features(task, before, given, data, rnd.told(told))
+
+    on_features, told = vmap(one), cohort.told(features)
     g_features: list[Tensor] = []
     numbers: Tree = {}
     personal: dict[int, Tree] = {}
@@ -86,7 +88,7 @@ def _at_once(load: Workload, cohort: Cohort) -> Results:
     for group, data, where, w, own in zip(alike, batches, places, weights, parts, strict=True):
         members, before, given = take(clients, group), stack(take(cohort.personal, group)), _padded(own, where, data)
         with reporting(load, "on_features", members, rnd.index, batched=True):
-            g, sent, after = on_features(before, given, data)
+            g, sent, after = on_features(before, stack(take(told, group)), given, data)
         if why := misfit({"features": g}, sent, {"features": given[0]}):
             refused |= dict.fromkeys(members, why)
             continue

@@ -56,7 +56,7 @@ class Simulated(Clients):
         self._pending = agreed.personal if agreed else {}
         sizes = self.sizes()[list(cohort)].tolist()
         each = list(zip(sizes, self.load.widths(cohort), strict=True))
-        cost = local_work(self.load.work.method, self.load.work.probe, each, rnd)
+        cost = local_work(self.load.work.method, self.load.work.probe, each, rnd.common)
         owed = sum(self._owed.pop(client, 0) for client in cohort)
         return Replies(
             agreed.total.result() if agreed else None,
@@ -71,19 +71,19 @@ class Simulated(Clients):
         kept, self._pending = self._pending, {}
         if isinstance(self.load.work.method, Receives):
             states = (list(kept.values()),)
-            kept = self.engine.answers(self.load, Call(partial(work.receive, rnd=rnd), shared, list(kept), states))
+            kept = self.engine.answers(
+                self.load, Call(partial(work.receive, rnd=rnd.common), shared, list(kept), states)
+            )
         self.store.put(kept)
 
     def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:
-        states = self._personal(who)
-        call = Call(partial(work.evaluate, steps=adapt_steps), shared, who, (states,), ("train", *self.splits))
+        states, splits = self._personal(who), ("train", *self.splits)
+        call = Call(partial(work.evaluate, steps=adapt_steps), shared, who, (states,), splits)
         stored = dict(zip(who, map(num_bytes, states), strict=True))
-        scored = Scored({split: {} for split in self.splits}, {split: {} for split in self.splits}, {}, {}, stored)
+        scored = Scored({split: {} for split in splits}, {split: {} for split in splits}, stored)
         for group in self.engine.each_client(self.load, call):
-            clients, (losses, *counts) = take(who, group.places), group.numbers()
-            scored.train_loss.update(zip(clients, (each["loss"] for each in losses), strict=True))
-            scored.adapted_loss.update(zip(clients, (each["adapted"] for each in losses), strict=True))
-            for split, as_is, adapted in zip(self.splits, counts[::2], counts[1::2], strict=True):
+            clients, counts = take(who, group.places), group.numbers()
+            for split, as_is, adapted in zip(splits, counts[::2], counts[1::2], strict=True):
                 scored.as_is[split].update(zip(clients, as_is, strict=True))
                 scored.adapted[split].update(zip(clients, adapted, strict=True))
             self.on_scored(len(clients))

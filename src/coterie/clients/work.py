@@ -66,6 +66,11 @@ class Work:
     def _idle(self) -> "list[Work]":
         return []
 
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the type and on the device of the model."""
+        return next(iter(self.task.initial.values()))
+
     @cached_property
     def shares_head(self) -> bool:
         """Whether one head serves all clients."""
@@ -116,6 +121,11 @@ def local_update(work: Work, shared: Tree, personal: Tree, data: Data, rnd: Roun
     return reply
 
 
+def told_update(work: Work, shared: Tree, personal: Tree, told: Tree, data: Data, rnd: Round) -> Reply:
+    """Do a client's work in a round about which only this client is told something."""
+    return local_update(work, shared, personal, data, rnd.told(told))
+
+
 def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]:
     """Return the personal state after the new broadcast has arrived."""
     if not isinstance(work.method, Receives):
@@ -126,18 +136,15 @@ def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]
 def evaluate(work: Work, shared: Tree, personal: Tree, train: Data, *tested: Data, steps: int) -> tuple[Tree, ...]:
     """Evaluate the client's model as it is and after adaptation.
 
-    Returns the training losses as it is (`loss`) and after adaptation (`adapted`), and then for each split of `tested`
-    the counts as it is and after adaptation.
+    Returns the counts as it is and after adaptation, first for the training examples, then for each split of `tested`.
     If adaptation changes nothing but the head, each split passes through the body once.
     """
     fixed = isinstance(work.method, AdaptsHead) and not work.task.local_buffers
     known = [_features(work, shared, personal, data) if fixed else None for data in (train, *tested)]
-    (loss,) = train_loss(work, shared, personal, train, known[0])
     (adapted,) = adapt(work, shared, personal, train, steps, known[0] if work.task.modes_agree else None)
-    (after,) = train_loss(work, shared, adapted, train, known[0])
-    splits = zip(tested, known[1:], strict=True)
+    splits = zip((train, *tested), known, strict=True)
     counts = (score(work, shared, own, data, seen)[0] for data, seen in splits for own in (personal, adapted))
-    return ({"loss": loss["loss"], "adapted": after["loss"]}, *counts)
+    return tuple(counts)
 
 
 @torch.no_grad()
@@ -185,10 +192,3 @@ def score_updated(work: Work, shared: Tree, tensors: Tree, personal: Tree, data:
     """Count the right answers of the client's model right after its local update, before anything is sent."""
     held = shift(shared, tensors) if work.method.sends == "move" else shared
     return score(work, held, personal, data)
-
-
-@torch.no_grad()
-def train_loss(work: Work, shared: Tree, personal: Tree, data: Data, features: Tensor | None = None) -> tuple[Tree]:
-    """Return the loss of the client's model as it is used, from the features if they are known."""
-    outputs = _outputs(work, shared, personal, data.x, features)
-    return ({"loss": work.task.mean_loss(outputs, data)},)

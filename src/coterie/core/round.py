@@ -25,6 +25,23 @@ class Round:
     """Seed of the run."""
     steps: int = 0
     """Number of local steps, or Epochs; 0 until the method has set it in `plan`."""
+    chance: Tensor | None = None
+    """Pr(i): probability that the client takes part. None means r/I for all clients. If it differs, the server has a
+    vector with that of each client of the cohort, and a client is told its own."""
+
+    @property
+    def importance(self) -> float | Tensor:
+        """1/Pr(i): the factor that makes a sum over cohorts right on average."""
+        return self.num_clients / self.cohort_size if self.chance is None else 1 / self.chance
+
+    def told(self, told: Tree) -> "Round":
+        """Return the round with what only one client is told."""
+        return replace(self, chance=told.get("chance"))
+
+    @property
+    def common(self) -> "Round":
+        """The round without what differs between clients."""
+        return replace(self, chance=None)
 
     def announce(self, *, steps: int | str) -> "Round":
         """Return the round with its number of local steps."""

@@ -1,7 +1,7 @@
 """Evaluation: existing users as they are and adapted, new users before and after adaptation. It changes nothing."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,13 +32,14 @@ class Scores(NamedTuple):
     """Mean loss on the client's training examples; NaN if it is not known."""
 
     @classmethod
-    def of(cls, counts: Counts, train_loss: Mapping[int, float] | None = None) -> "Scores":
-        """Compute scores from the counts, and training losses, of each client."""
+    def of(cls, counts: Counts, train: Counts | None = None) -> "Scores":
+        """Compute scores from the counts of each client, and the training loss from its counts on training examples."""
         clients = sorted(counts)
         names = ("examples", "right", "restricted", "loss")
         columns = np.array([[counts[i][name] for name in names] for i in clients], dtype=np.float64).reshape(-1, 4)
         examples = np.where(columns[:, 0] > 0, columns[:, 0], np.nan)
-        losses = np.array([(train_loss or {}).get(i, math.nan) for i in clients], dtype=np.float64)
+        fits = [(train or {}).get(i) for i in clients]
+        losses = np.array([fit["loss"] / fit["examples"] if fit else math.nan for fit in fits], dtype=np.float64)
         right, restricted, loss = (columns[:, 1:] / examples[:, None]).T
         return cls(clients, right, restricted, loss, losses)
 
@@ -65,31 +66,35 @@ class Evaluation(NamedTuple):
     """Scores for choosing between models, if examples were kept for that."""
     train_loss: float
     """Objective (1): the loss of each existing client's model as it is, weighted by N_i/N. NaN without such clients."""
-    stored_bytes: float
-    """Mean over existing clients of the size of what each keeps for itself. NaN without such clients."""
+    train: Scores
+    """Scores of existing clients as they are, on training examples."""
+    stored_bytes: float | None
+    """Mean over existing clients of the size of what each keeps for itself. None without such clients."""
 
 
 def evaluate(
     clients: Clients, shared: Tree, adapt_steps: int, existing: Sequence[int], new: Sequence[int]
 ) -> Evaluation:
     """Evaluate existing and new clients on all splits."""
-    sizes, weighted, stored = clients.sizes(), 0.0, 0
-    found: dict[str, list[Counts]] = {split: [{}, {}, {}, {}] for split in clients.splits}
-    losses: list[dict[int, float]] = [{}, {}, {}, {}]
+    stored = 0
+    found: dict[str, list[Counts]] = {split: [{}, {}, {}, {}] for split in ("train", *clients.splits)}
     for group, who in enumerate((existing, new)):
         for some in _parts(who):
             scored = clients.score(shared, some, adapt_steps)
             for split, counts in found.items():
                 counts[2 * group] |= scored.as_is[split]
                 counts[2 * group + 1] |= scored.adapted[split]
-            losses[2 * group] |= scored.train_loss
-            losses[2 * group + 1] |= scored.adapted_loss
             if who is existing:
-                weighted += sum(float(sizes[i]) * loss for i, loss in scored.train_loss.items())
                 stored += sum(scored.stored_bytes.values())
-    test, *validation = (OnSplit(*map(Scores.of, counts, losses)) for counts in found.values())
-    loss = weighted / float(sizes[list(existing)].sum()) if len(existing) else math.nan
-    return Evaluation(test, next(iter(validation), None), loss, stored / len(existing) if len(existing) else math.nan)
+    train, test, *validation = ([*map(Scores.of, counts, found["train"])] for counts in found.values())
+    sizes, loss, number = clients.sizes()[train[0].clients].astype(np.float64), train[0].loss, len(existing)
+    return Evaluation(
+        OnSplit(*test),
+        OnSplit(*validation[0]) if validation else None,
+        float((sizes * loss).sum() / sizes.sum()) if number else math.nan,
+        train[0],
+        stored / number if number else None,
+    )
 
 
 def measured(clients: Clients, evaluation: Evaluation, participants: Scores) -> Evaluated:
@@ -99,7 +104,8 @@ def measured(clients: Clients, evaluation: Evaluation, participants: Scores) -> 
         validation = _figures(clients, "validation", evaluation.validation)
     existing = replace(test.existing, participants=statistics(participants, _sizes(clients, "test", participants)))
     loss = evaluation.train_loss if math.isfinite(evaluation.train_loss) else None
-    return Evaluated(existing, test.new, loss, validation)
+    train = statistics(evaluation.train, _sizes(clients, "train", evaluation.train))
+    return Evaluated(existing, test.new, loss, validation, train)
 
 
 def among(clients: Clients, scores: OnSplit, chosen: Collection[int]) -> Figures:

@@ -69,6 +69,8 @@ PROTOCOLS = (AS_IS, ADAPTED, PARTICIPANTS, BEFORE, AFTER)
 """All protocols, in the order of tables."""
 OF_ALL_CLIENTS = (AS_IS, ADAPTED, BEFORE, AFTER)
 """Protocols that evaluate all clients, on any split. Participants are evaluated on their test examples only."""
+CHOOSES = {"as_is": AS_IS, "adapted": ADAPTED, "new_before": BEFORE, "new_after": AFTER}
+"""Protocols whose validation score can choose between models, by the names they have in settings."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from coterie.measure.cost import Cost
-from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, OF_ALL_CLIENTS, Figures, figures_in
+from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE, OF_ALL_CLIENTS, Figures, Statistics, figures_in
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,21 @@ class Evaluated(Figures):
     """Objective (1) over existing clients, or None if it is not finite."""
     validation: Figures | None = None
     """Figures on validation examples, or None if no client has some."""
+    train_score: Statistics | None = None
+    """Score of existing users as they are, on their training examples."""
 
     def to_json(self, last10: bool = False) -> dict[str, Any]:
         """Return the evaluation as it is laid out in rounds.jsonl."""
         validation = {} if self.validation is None else {"validation": self.validation.to_json()}
-        return {**super().to_json(last10), **validation, "train_loss": self.train_loss}
+        train = {} if self.train_score is None else {"train_score": self.train_score.to_json()}
+        return {**super().to_json(last10), **validation, "train_loss": self.train_loss, **train}
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> Self:
         """Read an evaluation. Missing figures are empty and unknown keys are ignored."""
         validation = Figures.from_json(tree["validation"]) if tree.get("validation") else None
-        return cls(**figures_in(tree), train_loss=tree.get("train_loss"), validation=validation)
+        train = Statistics.from_json(tree["train_score"]) if tree.get("train_score") else None
+        return cls(**figures_in(tree), train_loss=tree.get("train_loss"), validation=validation, train_score=train)
 
 
 @dataclass(frozen=True)

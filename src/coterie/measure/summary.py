@@ -5,8 +5,19 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from coterie.measure.cost import Cost
-from coterie.measure.protocols import PROTOCOLS, Existing, Figures, New, existing_in, figures_in
+from coterie.measure.protocols import (
+    AS_IS,
+    CHOOSES,
+    PROTOCOLS,
+    Existing,
+    Figures,
+    New,
+    Statistics,
+    existing_in,
+    figures_in,
+)
 from coterie.measure.record import Record
+from coterie.measure.stopping import Chosen
 from coterie.settings import Epochs
 
 OWN, ALL, OUTPUTS = "own classes", "all classes", "all outputs of the shared head"
@@ -51,6 +62,10 @@ class Summary(Figures):
     """FedDecay's Table 1: weight of fast personalization relative to initial success, or None if it is not known."""
     train_loss: float | None
     """Objective (1) over existing clients, or None if it is not finite."""
+    train_score: Statistics | None = None
+    """Score of existing users as they are, on their training examples, or None if it is not known."""
+    stop: Chosen | None = None
+    """The round that the stopping rule chose, or None if there was no rule."""
     cost: Cost
     """Cost of the training, summed over clients and rounds."""
     stored_bytes: float | None = None
@@ -63,8 +78,8 @@ class Summary(Figures):
         return not self.rounds or self.void_rounds < self.rounds
 
     def remarks(self) -> list[str]:
-        """Return what readers of the figures must know: void rounds, and clients that distort the means."""
-        remarks = []
+        """Return what readers must know: how the run ended, void rounds, and clients that distort the means."""
+        remarks = [] if self.stop is None else [self._ending(self.stop)]
         if self.void_rounds:
             remarks.append(f"{self.void_rounds:,} of {self.rounds:,} rounds had no clients")
         if self.never_visited:
@@ -80,6 +95,24 @@ class Summary(Figures):
             )
         return remarks
 
+    def _ending(self, stop: Chosen) -> str:
+        """Return which round the stopping rule chose and by what."""
+        loss = stop.by == "train_loss"
+        figure = "training loss" if loss else f"validation {self.score}, {CHOOSES[stop.by].title}"
+        if stop.round is None or stop.value is None:
+            return f"the stopping rule chose no round, because its figure ({figure}) was never measured"
+        ended = "the stopping rule was not met"
+        if stop.stopped:
+            times = "1 evaluation" if stop.patience == 1 else f"{stop.patience:,} evaluations"
+            ended = f"stopped after round {self.rounds:,}, when {times} in a row had brought no improvement"
+        value = f"{stop.value:.4g}" if loss else f"{100 * stop.value:.2f} %"
+        test = stop[AS_IS.key if loss else CHOOSES[stop.by].key].mean
+        tested = "" if test is None else f" and test {self.score} {100 * test:.2f} %"
+        return (
+            f"{ended}; the rule chose round {stop.round:,} with {value} ({figure}){tested}. Tables and models are "
+            f"those of round {self.rounds:,}"
+        )
+
     def to_json(self, last10: bool = True) -> dict[str, Any]:
         """Return the summary as it is laid out in summary.json, without the optional keys that are not known."""
         plain = ("method", "engine", "seed", "rounds", "score", "protocol", "choices", "void_rounds", "evaluations")
@@ -94,6 +127,8 @@ class Summary(Figures):
             **({} if self.validation is None else {"validation": self.validation.to_json()}),
             **({} if self.emphasis is None else {"emphasis": self.emphasis}),
             "train_loss": self.train_loss,
+            **({} if self.train_score is None else {"train_score": self.train_score.to_json()}),
+            **({} if self.stop is None else {"stop": self.stop.to_json()}),
             "cost": self.cost.to_json(),
             **({} if self.stored_bytes is None else {"stored_bytes": self.stored_bytes}),
         }
@@ -105,6 +140,8 @@ class Summary(Figures):
         read = {
             "score": tree.get("score", "accuracy"),
             "train_loss": tree.get("train_loss"),
+            "train_score": Statistics.from_json(tree["train_score"]) if tree.get("train_score") else None,
+            "stop": Chosen.from_json(tree["stop"]) if tree.get("stop") else None,
             "cost": Cost.from_json(tree.get("cost", {})),
             "one_class": tuple(tree.get("one_class", ())),
             **{
@@ -151,6 +188,7 @@ def protocol(
         "unweighted mean over clients. "
         f"existing.as_is and existing.adapted: {existing} of the training, with their personal state as last stored "
         f"and after {adapt_steps} local adaptation {unit} on their training split. "
+        "train_score and train_loss: existing.as_is on their training split. "
         "existing.participants: the last round's cohort, right after its local update and before aggregation. "
         f"new.before and new.after: {new} held out of training, before and after {adapt_steps} such {unit}{made}."
     )

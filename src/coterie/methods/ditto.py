@@ -12,12 +12,15 @@ Algorithm 1, with FedAvg as the solver of the global problem.
     4.  τ times:  v_i ← v_i − β (∇ ℓ_i(v_i) + λ (v_i − w)) on the same minibatches
     5.  send w_i − w; keep v_i, which is the model that is used
 
-With a schedule `decay`, the steps k = 0, 1, ... of 3 have the rates η β_k, as in FedDecay. Personal models are not
-averaged, and keep the rate β.
+With `towards = "trained"`, step 4 pulls towards w_i, the model that step 3 has trained, as the authors of PFLEGO
+describe Ditto (section 2 of arXiv:2202.09848). With a schedule `decay`, the steps k = 0, 1, ... of 3 have the rates
+η β_k, as in FedDecay. Personal models are not averaged, and keep the rate β.
 With λ = 0 each client trains its personal model alone. (The authors of PFLEGO start v_i from w at the client's first
 visit.) Before its first visit v_i is the initial model, which is of no use: until then the client uses w, and adapts
 from there.
 """
+
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -25,7 +28,7 @@ from torch import Tensor
 from coterie.core.fields import BatchSize, Decay, LocalSteps, Rate
 from coterie.core.method import Client, Data, Method, Reply, Round, Task, Tree, settings
 from coterie.core.steps import Pull, local_rates, local_sgd
-from coterie.core.tree import displacement
+from coterie.core.tree import displacement, pick
 
 
 @settings
@@ -41,6 +44,8 @@ class Ditto(Method):
     """Learning rate of the steps on the personal model."""
     lam: Rate = 0.25
     """λ: strength of the pull of the personal model towards the shared one."""
+    towards: Literal["sent", "trained"] = "sent"
+    """Model that step 4 pulls towards: w as it was "sent", or w_i as step 3 "trained" it."""
     batch_size: BatchSize = 0
     decay: Decay = "none"
     """Schedule of the rate eta within a round, such as "cosine 0.1"; "none" keeps it the same."""
@@ -51,12 +56,15 @@ class Ditto(Method):
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         rates = local_rates(task, self.eta, self.decay, data, rnd, self.batch_size)
         w, _ = local_sgd(task, {**personal, **shared}, data, rnd.steps, rates, self.batch_size)
-        v, loss = self._personal(task, shared, personal, data, rnd.steps)
+        v, loss = self._personal(task, self._centre(shared, w), personal, data, rnd.steps)
         return Reply(displacement(w, shared), {"loss": loss}, _visited(v))
 
-    def _personal(self, task: Task, shared: Tree, start: Tree, data: Data, steps: int) -> tuple[Tree, Tensor]:
+    def _centre(self, shared: Tree, w: Tree) -> Tree:
+        return shared if self.towards == "sent" else pick(w, shared)
+
+    def _personal(self, task: Task, centre: Tree, start: Tree, data: Data, steps: int) -> tuple[Tree, Tensor]:
         """Do step 4."""
-        return local_sgd(task, start, data, steps, self.beta, self.batch_size, pull=Pull(self.lam, shared))
+        return local_sgd(task, start, data, steps, self.beta, self.batch_size, pull=Pull(self.lam, centre))
 
     def personal_params(self, task: Task, shared: Tree, personal: Tree) -> Tree:
         visited = personal[".visited"]
@@ -64,7 +72,10 @@ class Ditto(Method):
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
         start = self.personal_params(task, shared, personal)
-        return _visited(self._personal(task, shared, start, data, steps)[0])
+        w = shared
+        if self.towards == "trained":
+            w, _ = local_sgd(task, {**personal, **shared}, data, steps, self.eta, self.batch_size)
+        return _visited(self._personal(task, self._centre(shared, w), start, data, steps)[0])
 
 
 def _visited(personal: Tree) -> Tree:

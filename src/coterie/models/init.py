@@ -32,6 +32,10 @@ def draw(model: Model, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
             f"the model cannot be built for inputs of shape {shape} and {num_outputs} outputs: {error}; are its "
             "settings too large for the memory?"
         ) from None
+    if not model.head_bias:
+        head = net.get_submodule(model.head)
+        assert isinstance(head, nn.Linear)
+        head.register_parameter("bias", None)
     if model.init == "glorot-normal":
         for layer in net.modules():
             if isinstance(layer, nn.Linear):

@@ -23,6 +23,8 @@ class Model(ABC):
     head_init: HeadInit = "default"
     """Initialization of personal heads: PyTorch's ("default"), uniform in [0, 1) as in the PFLEGO authors' code
     ("uniform"), or with orthonormal rows as in FedBABU ("orthogonal")."""
+    head_bias: bool = True
+    """Whether the head adds a bias to each output. The PFLEGO paper's heads, z = W_i φ, have none."""
     init: Literal["default", "glorot-normal"] = "default"
     """Initialization of the network: PyTorch's ("default"), or that of the PFLEGO authors' code ("glorot-normal")."""
 

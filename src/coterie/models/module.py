@@ -36,6 +36,11 @@ class Own(Model):
                 f'init = "{self.init}" would overwrite the weights of your own module; keep init = "default" and set '
                 "the initial weights in the module itself"
             )
+        if not self.head_bias:
+            raise UserError(
+                "head_bias = false is for models of Coterie; build your own module with a head that has none "
+                "(bias=False)"
+            )
         net = copied(self.net)
         head = find_head(net, self.head) if self.head else None
         if head is not None and can_resize(head):

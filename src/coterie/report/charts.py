@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, PARTICIPANTS, Protocol
+from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, PARTICIPANTS, Protocol, Statistics
 from coterie.measure.record import Evaluated, Record
 from coterie.report.looks import BLUE, GREY, LOOKS
 from coterie.report.units import known, percent_with_error
@@ -16,7 +16,9 @@ MARGIN = {"l": 16, "r": 12, "t": 30, "b": 20}
 def accuracy_chart(history: list[Record]) -> Plot | None:
     """Draw the mean score of each protocol at each evaluation."""
     evaluated = [(record.round, record.eval) for record in history if record.eval]
-    traces = [trace for protocol in (PARTICIPANTS, AFTER, ADAPTED, AS_IS) if (trace := _curve(protocol, evaluated))]
+    curves = [_curve(protocol, evaluated) for protocol in (PARTICIPANTS, AFTER, ADAPTED)]
+    curves += [_training_curve(evaluated), _curve(AS_IS, evaluated)]
+    traces = [trace for trace in curves if trace]
     if not traces:
         return None
     lowest = min(min(trace["y"]) for trace in traces)
@@ -88,24 +90,30 @@ def accuracy_axis(lowest: float) -> Plot:
 
 
 def _curve(protocol: Protocol, evaluated: list[tuple[int, Evaluated]]) -> Plot | None:
-    points = [(index, figures[protocol.key]) for index, figures in evaluated]
+    thin = {"dash": "dot", "width": 1.6} if protocol is PARTICIPANTS else {}
+    return _scores(protocol.title, [(index, figures[protocol.key]) for index, figures in evaluated], protocol, thin)
+
+
+def _training_curve(evaluated: list[tuple[int, Evaluated]]) -> Plot | None:
+    points = [(index, figures.train_score) for index, figures in evaluated if figures.train_score]
+    return _scores(f"{AS_IS.title}, on training examples", points, AS_IS, {"dash": "dash", "width": 1.6})
+
+
+def _scores(name: str, points: list[tuple[int, Statistics]], protocol: Protocol, style: Plot) -> Plot | None:
     points = [(index, found) for index, found in points if known(found.mean) is not None]
     if not points:
         return None
     color, symbol = LOOKS[protocol]
-    line: Plot = {"color": color, "width": 2.4}
-    if protocol is PARTICIPANTS:
-        line |= {"dash": "dot", "width": 1.6}
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": protocol.title,
+        "name": name,
         "x": [index for index, _ in points],
         "y": [found.mean for _, found in points],
         "customdata": [percent_with_error(found.mean, found.stderr, found.clients) for _, found in points],
-        "line": line,
+        "line": {"color": color, "width": 2.4, **style},
         "marker": {"symbol": symbol, "size": 7, "color": color},
-        "hovertemplate": f"{protocol.title}<br>round %{{x}}<br>%{{customdata}} %<extra></extra>",
+        "hovertemplate": f"{name}<br>round %{{x}}<br>%{{customdata}} %<extra></extra>",
     }
 
 

@@ -4,17 +4,18 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from coterie.measure.protocols import PROTOCOLS, Figures, New, Protocol, Statistics
+from coterie.measure.protocols import AS_IS, PROTOCOLS, Figures, New, Protocol, Statistics
 from coterie.measure.summary import OWN, Summary
 from coterie.report.units import known
 
 PARTS = {
     "visited": "Only the clients that took part in at least one round.",
+    "on training examples": "Tested on their own training examples instead of their test examples.",
     "never visited": "Only the clients that never took part in a round. Their personal state is the initial one.",
     "several classes": "Without the clients that have only one class. Among its own classes, such a client is always "
     "right.",
 }
-"""Parts of the clients that have rows of their own, with an explanation of each."""
+"""Rows that may follow the row of a protocol, with an explanation of each."""
 
 
 class Line(NamedTuple):
@@ -22,7 +23,7 @@ class Line(NamedTuple):
 
     protocol: Protocol
     part: str
-    """Name of the part of the clients, from `PARTS`, or an empty string for all clients of the protocol."""
+    """What the row is about, from `PARTS`, or an empty string for all clients of the protocol on test examples."""
     statistics: Statistics
 
     @property
@@ -32,7 +33,10 @@ class Line(NamedTuple):
 
 
 def shown_lines(summary: Summary) -> Iterator[Line]:
-    """Return a row for each protocol, followed by rows for those parts of its clients that the mean would hide."""
+    """Return a row for each protocol, followed by rows for those parts of its clients that the mean would hide.
+
+    The score on training examples follows the row of the models as they are.
+    """
     parts = {
         "visited": summary.visited and Figures(summary.visited, New()),
         "never visited": summary.never_visited and Figures(summary.never_visited, New()),
@@ -41,6 +45,8 @@ def shown_lines(summary: Summary) -> Iterator[Line]:
     for protocol in PROTOCOLS:
         everyone = summary[protocol.key]
         yield Line(protocol, "", everyone)
+        if protocol is AS_IS and summary.train_score is not None:
+            yield Line(protocol, "on training examples", summary.train_score)
         for name, figures in parts.items():
             found = figures[protocol.key] if figures else Statistics()
             if found.clients and found.clients != everyone.clients:

@@ -35,7 +35,8 @@ def page(
             "accuracy",
             title,
             f"Mean {score} over clients, by round. After the last round: {_final_means(summary)}.",
-            "Mean over clients at each evaluation. Every client is tested on its own test examples.",
+            "Mean over clients at each evaluation. Every client is tested on its own test examples. The dashed line is "
+            "the same mean on training examples.",
             accuracy_chart(history),
         ),
         chart(

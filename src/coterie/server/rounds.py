@@ -3,10 +3,11 @@
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import torch
 
 from coterie import streams
 from coterie.clients.clients import Clients
@@ -20,6 +21,7 @@ from coterie.measure.record import PopulationSize, Record
 from coterie.server.participation import Participation
 from coterie.server.population import Population
 from coterie.server.round import play_round
+from coterie.server.stopping import StoppingRule, StopSettings
 
 logger = logging.getLogger("coterie")
 
@@ -44,6 +46,8 @@ class Rounds:
     """Maximum number of existing and of new clients that are evaluated; None means all."""
     eval_last: int = 1
     """Number of rounds at the end that are always evaluated."""
+    stop: StopSettings = field(default_factory=StopSettings)
+    """When to end before the last round."""
     shared: Tree = field(init=False)
     memory: Tree = field(init=False)
     history: list[Record] = field(default_factory=list)
@@ -68,9 +72,19 @@ class Rounds:
         """Clients that are held out, as new users."""
         return np.flatnonzero(self.clients.is_new)
 
+    @property
+    def stopping(self) -> StoppingRule:
+        """The rule that may end the run before its last round."""
+        return StoppingRule(self.stop, self.eval_every)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all rounds are played, or the stopping rule is met."""
+        return len(self.history) >= self.num_rounds or self.stopping.is_met(self.history)
+
     def play(self) -> Iterator[Record]:
         """Play the rounds that are left. A record is yielded once its round is part of the state and the history."""
-        while len(self.history) < self.num_rounds:
+        while not self.is_over:
             record = self._next_round()
             self.history.append(record)
             yield record
@@ -97,12 +111,15 @@ class Rounds:
     def _next_round(self) -> Record:
         index, ids = len(self.history) + 1, self.clients.ids
         before, present = self.population.present(index - 1), self.population.present(index)
-        drawn, r = self.participation.draw(len(present), streams.generator(self.seed, "cohort", index))
+        process = self.participation.among(present)
+        drawn, expected = process.draw(len(present), streams.generator(self.seed, "cohort", index))
         asked = present[drawn]
-        answering, r = self.population.answering(asked, r, index)
+        answering, r = self.population.answering(asked, expected, index)
         cohort, silent = answering.tolist(), np.setdiff1d(asked, answering).tolist()
         examples = int(self.clients.sizes()[present].sum())
         rnd = planned(self.method, Round(index, len(present), examples, r, self.seed))
+        if (chances := self.participation.chances(answering)) is not None:
+            rnd = replace(rnd, chance=torch.from_numpy(chances * (r / expected)))
         due = index % self.eval_every == 0 or index > self.num_rounds - self.eval_last
 
         sent, start = self.shared, time.perf_counter()

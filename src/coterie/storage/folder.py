@@ -32,7 +32,7 @@ from coterie.errors import DiskError, UserError
 from coterie.measure.record import Record
 from coterie.measure.summary import Summary
 from coterie.storage.files import naming, write_atomically
-from coterie.storage.origin import RECIPE, ROUNDS, RUN, Origin, read_origin
+from coterie.storage.origin import RECIPE, ROUNDS, RUN, Origin, ends_later, read_origin
 from coterie.storage.seal import BrokenSealError, file_digest, read_json, read_line, sealed_json, sealed_line
 
 COLUMNS = (
@@ -93,7 +93,7 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path, origin: Origin) -> "RunFolder":
-        """Lock the folder of a run to resume it. The origin must be the same, but may have more rounds."""
+        """Lock the folder of a run to resume it. The origin must be the same, but may end later."""
         origin.check_resumed(path)
         folder = cls(path, origin.run)
         for partial in path.glob(".*.partial"):  # a killed run left it behind
@@ -101,8 +101,8 @@ class RunFolder:
         return folder
 
     def lengthen(self, origin: Origin) -> None:
-        """Store the recipe if it has more rounds than before. The run then no longer counts as finished."""
-        if origin.recipe["run"]["rounds"] > read_origin(self.path).recipe["run"]["rounds"]:
+        """Store the recipe if it ends later than before. The run then no longer counts as finished."""
+        if ends_later(origin.recipe, read_origin(self.path).recipe):
             (self.path / SUMMARY).unlink(missing_ok=True)
             origin.write(self.path)
 
@@ -214,7 +214,9 @@ def _summary(path: Path) -> dict[str, Any]:
         tree = read_json((path / SUMMARY).read_bytes())
     except BrokenSealError as error:
         raise UserError(f"{path / SUMMARY} is damaged: {error}. Resume the run to write it again") from None
-    if (tree.get(RUN), tree["rounds"]) != (origin.run, origin.recipe["run"]["rounds"]):
+    stop = tree.get("stop") or {}
+    stopped = stop.get("stopped") and stop["patience"] == origin.recipe.get("stop", {}).get("patience")
+    if tree.get(RUN) != origin.run or not (stopped or tree["rounds"] == origin.recipe["run"]["rounds"]):
         raise UserError(f"{path / SUMMARY} belongs to another run than {RECIPE}. Resume the run to write it again")
     return tree
 

@@ -5,6 +5,7 @@ program reads contain the identity of the run, so that a file of another run is 
 """
 
 import hashlib
+import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,8 +31,9 @@ class Origin(NamedTuple):
 
     @property
     def run(self) -> str:
-        """Identity of the run. It is the same for equal runs, and however many rounds a run has."""
+        """Identity of the run. It is the same for equal runs, and whenever they end."""
         timeless = {**self.recipe, "run": {**self.recipe["run"], "rounds": 0}}
+        timeless.pop("stop", None)
         return hashlib.sha256(sealed_toml(timeless, self.facts)).hexdigest()
 
     def write(self, folder: Path) -> None:
@@ -39,15 +41,12 @@ class Origin(NamedTuple):
         write_atomically(folder / RECIPE, sealed_toml(self.recipe, self.facts))
 
     def check_resumed(self, folder: Path) -> None:
-        """Raise UserError unless the run in a folder has the same origin, apart from fewer rounds."""
+        """Raise UserError unless the run in a folder has the same origin, apart from an earlier end."""
         there, facts = read_origin(folder)
-        rounds = there["run"]["rounds"]
-        longer = self.recipe["run"]["rounds"] > rounds
-        alike = {**self.recipe, "run": {**self.recipe["run"], "rounds": rounds}} if longer else self.recipe
-        if difference := first_difference(there, alike):
+        if difference := first_difference(there, _ending_like(self.recipe, there)):
             raise UserError(
                 f"{folder / RECIPE} differs from this recipe at {difference}; resume with the same recipe, or "
-                "with more rounds"
+                "with more rounds or a longer stop.patience"
             )
         for name, value in self.facts.items():
             if facts.get(name) != value:
@@ -71,6 +70,23 @@ def read_origin(folder: Path) -> Origin:
         ) from None
     except (TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{file} is damaged: {error}") from None
+
+
+def ends_later(recipe: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether a recipe has more rounds or more patience than another one that is otherwise the same."""
+    return _ending_like(recipe, other) != recipe
+
+
+def _ending_like(recipe: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe with the rounds and the patience of another one, where these are less."""
+    after = dict(recipe)
+    for section, key in (("run", "rounds"), ("stop", "patience")):
+        mine, theirs = (each.get(section, {}).get(key, 0) for each in (recipe, other))
+        if key == "patience":  # without any patience a run never stops
+            mine, theirs = mine or math.inf, theirs or math.inf
+        if mine > theirs:
+            after[section] = {**recipe[section], key: other[section][key]}
+    return after
 
 
 def first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:

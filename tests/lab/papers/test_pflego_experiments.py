@@ -1,5 +1,7 @@
 """The recipes of the PFLEGO paper: its figures and settings, typed once more from its text, and every cell valid."""
 
+import re
+
 import pytest
 
 from coterie import recipe as recipes
@@ -198,3 +200,38 @@ def test_of_the_fair_grid_validation_chooses():
         ["mnist", "high", "pflego", "0.189", "93.00 ± 0.10"],
     ]
     assert table.notes[-1].endswith("so another rate may be better: mnist high fedavg.")
+
+
+# Rows of Table 1 in the conference version: data set, method, then high, medium and no personalization.
+CONFERENCE = """
+mnist fedper 97.88 ± 0.25 92.83 ± 0.46 87.23 ± 0.33
+mnist fedavg 97.54 ± 0.25 92.83 ± 0.52 93.12 ± 0.24
+mnist pflego 98.43 ± 0.21 94.22 ± 0.43 90.68 ± 0.17
+cifar-10 fedper 85.15 ± 1.08 61.01 ± 0.84 37.88 ± 0.59
+cifar-10 fedavg 85.18 ± 0.96 64.53 ± 0.75 61.33 ± 0.52
+cifar-10 pflego 87.81 ± 0.94 74.83 ± 0.66 58.98 ± 0.81
+emnist fedper 97.78 ± 0.51 74.19 ± 0.36 48.12 ± 0.23
+emnist fedavg 97.29 ± 0.54 68.82 ± 0.29 69.40 ± 0.10
+emnist pflego 98.49 ± 0.43 74.43 ± 0.40 55.42 ± 0.19
+fashion-mnist fedper 96.14 ± 0.35 88.22 ± 0.64 77.44 ± 0.59
+fashion-mnist fedavg 96.35 ± 0.47 87.51 ± 0.73 83.59 ± 0.35
+fashion-mnist pflego 96.34 ± 0.43 89.84 ± 0.52 81.49 ± 0.51
+"""
+
+
+def test_the_figures_of_both_versions_are_shown():
+    experiment, rows = registry.load("experiment", "pflego-table1")(), {}
+    for variant in experiment.variants():
+        (cell,) = cells(variant, "full", 1, ())
+        rows[tuple(cell.at.values())] = Row(cell.at, cell.protocol, cell.published, None, [], "")
+    table = experiment.table([*rows.values()])
+    shown = dict(re.findall(r"(\S+ \S+) (\S+ ± \S+) \(here", table.notes[-1]))
+    assert len(shown) == 7
+    for line in CONFERENCE.strip().splitlines():
+        data, method, *figures = line.replace(" ± ", "±").split()
+        for degree, figure in zip(("high", "medium", "no"), figures, strict=True):
+            journal = str(rows[data, degree, method].published)
+            differs = method == "pflego" and f"{data} {degree}" in shown
+            assert (shown[f"{data} {degree}"] if differs else journal) == figure.replace("±", " ± ")
+    assert "mnist high 98.43 ± 0.21 (here 98.70 ± 0.21)" in table.notes[-1]
+    assert not any("conference" in note for note in experiment.table([rows["mnist", "high", "fedper"]]).notes)

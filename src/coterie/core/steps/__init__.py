@@ -10,6 +10,8 @@ from coterie.core.steps.head import (
     head_gradient,
     head_loss,
     head_smoothness,
+    penalized,
+    penalized_loss,
     rate_notes,
 )
 from coterie.core.steps.local import (
@@ -54,6 +56,8 @@ __all__ = [
     "local_sgd",
     "minibatch",
     "num_steps",
+    "penalized",
+    "penalized_loss",
     "rate_notes",
     "server_move",
     "server_step",

@@ -59,6 +59,7 @@ class Plan:
     objective: Objective
     steps: int
     momentum: float
+    mu: float
 
 
 def takes_dense_path(task: Task) -> bool:
@@ -68,12 +69,19 @@ def takes_dense_path(task: Task) -> bool:
 
 @torch.no_grad()
 def dense_head_descent(
-    task: Task, head: Tree, features: Tensor, data: Data, steps: int, rate: float | Tensor, momentum: float
+    task: Task,
+    head: Tree,
+    features: Tensor,
+    data: Data,
+    steps: int,
+    rate: float | Tensor,
+    momentum: float,
+    mu: float = 0.0,
 ) -> Tree:
     """Train the head by gradient descent. Arguments and results are those of `head_descent`."""
     given = _given(task, head, features, data)
     given = given._replace(rate=rate if isinstance(rate, Tensor) else features.new_full((), rate))
-    trained = for_all(partial(_descend, Plan(task.objective, steps, momentum)), given)
+    trained = for_all(partial(_descend, Plan(task.objective, steps, momentum, mu)), given)
     return dict(zip(head, trained, strict=True))
 
 
@@ -122,8 +130,9 @@ def _descend(plan: Plan, given: Given) -> tuple[Tensor, ...]:
     start = [given.weight] if given.bias is None else [given.weight, given.bias[..., None]]  # (C, K, M), (C, K, 1)
     assert given.rate is not None
     rate = given.rate[:, None, None]
-    if given.weight.shape[1] == 2 and (slope := plan.objective.pair_slope(given.y[:, None], share)):
-        # Two outputs move by opposite steps: their mean stays, and their difference moves by twice the step.
+    if given.weight.shape[1] == 2 and not plan.mu and (slope := plan.objective.pair_slope(given.y[:, None], share)):
+        # Two outputs move by opposite steps: their mean stays, and their difference moves by twice the step. (The mean
+        # would also move with a penalty.)
         mean = [value.mean(1, keepdim=True) for value in start]
         moved = _steps(plan, [value[:, :1] - value[:, 1:] for value in start], phi, slope, 2 * rate)
         ends = [torch.cat([m + d / 2, m - d / 2], 1) for m, d in zip(mean, moved, strict=True)]
@@ -142,10 +151,14 @@ def _steps(
     for _ in range(plan.steps):
         G = slope(torch.baddbmm(b[0], W, phi) if b else torch.bmm(W, phi))  # (C, K, A)
         if plan.momentum:
-            W.sub_(V.baddbmm_(G, phi.mT, beta=plan.momentum) * rate)
-            for bias, speed in zip(b, v, strict=True):
-                bias.sub_(speed.mul_(plan.momentum).add_(G.sum(2, keepdim=True)) * rate)
+            V.baddbmm_(G, phi.mT, beta=plan.momentum)
+            for speed in v:
+                speed.mul_(plan.momentum).add_(G.sum(2, keepdim=True))
+            for value, speed in zip(head, (V, *v), strict=True):
+                value.sub_((speed.add_(value, alpha=plan.mu) if plan.mu else speed) * rate)
         else:
+            for value in head if plan.mu else ():
+                value.mul_(1 - rate * plan.mu)
             W.baddbmm_(G.mul_(rate), phi.mT, alpha=-1)
             for bias in b:
                 bias.sub_(G.sum(2, keepdim=True))

@@ -38,22 +38,37 @@ def head_descent(
     momentum: float = 0.0,
     *,
     adaptive: bool = False,
+    mu: float = 0.0,
 ) -> Tree:
-    """Train the head by gradient descent on fixed features, with momentum as in `local_sgd`, or by Adam."""
+    """Train the head by gradient descent on fixed features, with momentum as in `local_sgd`, or by Adam.
+
+    The objective is the client's loss plus (mu/2) ||head||².
+    """
     if not head or not steps:  # it may be frozen
         return head
     if not adaptive and takes_dense_path(task):
-        return dense_head_descent(task, head, features, data, steps, rate, momentum)
+        return dense_head_descent(task, head, features, data, steps, rate, momentum, mu)
     slope = _head_gradient(task, features, data, head)
     velocity, memory = dict[str, Tensor](), adam_memory(head) if adaptive else {}
     for _ in range(steps):
-        g = slope(head)
+        g = penalized(slope(head), head, mu)
         if adaptive:
             head, memory = adam(head, memory, g, rate)
         else:
             velocity = {name: rolling(velocity.get(name), value, momentum) for name, value in g.items()}
             head = descend(head, velocity, rate)
     return head
+
+
+def penalized(g: Tree, head: Tree, mu: float) -> Tree:
+    """Add the gradient of (mu/2) ||head||² to a gradient over the head."""
+    return {name: value + mu * head[name] for name, value in g.items()} if mu else g
+
+
+def penalized_loss(task: Task, head: Tree, features: Tensor, data: Data, mu: float) -> Tensor:
+    """Return the client's loss plus (mu/2) ||head||²."""
+    loss = head_loss(task, head, features, data)
+    return loss + mu / 2 * torch.stack([(value**2).sum() for value in head.values()]).sum() if mu else loss
 
 
 def _head_gradient(task: Task, features: Tensor, data: Data, like: Tree) -> Callable[[Tree], Tree]:
@@ -98,10 +113,11 @@ def head_gradient(
     return g_head, g_features, loss
 
 
-def head_smoothness(task: Task, head: Tree, features: Tensor, data: Data) -> Tensor:
-    """Return L, the smoothness of the loss over a linear head, from the largest eigenvalue of ΦᵀΦ/N.
+def head_smoothness(task: Task, head: Tree, features: Tensor, data: Data, mu: float = 0.0) -> Tensor:
+    """Return L, the smoothness of the loss plus (mu/2) ||head||² over a linear head.
 
-    Power iteration starts from the mean of |Φ|, which is close already if the features are not negative.
+    The loss adds the largest eigenvalue of ΦᵀΦ/N, times the curvature of one answer. Power iteration starts from the
+    mean of |Φ|, which is close already if the features are not negative.
     """
     if not task.head_is_linear:
         raise UserError(
@@ -120,7 +136,7 @@ def head_smoothness(task: Task, head: Tree, features: Tensor, data: Data) -> Ten
         v = v / v.norm().clamp(min=tiny)
         v = phi @ (share[:, None] * (phi.T @ v))
     L: Tensor = task.objective.curvature(len(head[weight])) * largest**2 * v.norm()
-    return L.clamp(min=tiny)  # the loss of a head with one output never changes
+    return L.clamp(min=tiny) + mu  # the loss of a head with one output never changes
 
 
 def gauged(rnd: Round) -> bool:
@@ -128,14 +144,16 @@ def gauged(rnd: Round) -> bool:
     return rnd.index % GAUGED == 1
 
 
-def gauge(task: Task, head: Tree, features: Tensor, data: Data, rnd: Round, **rates: float | Tensor) -> Tree:
+def gauge(
+    task: Task, head: Tree, features: Tensor, data: Data, rnd: Round, mu: float = 0.0, **rates: float | Tensor
+) -> Tree:
     """Return the numbers by which the server compares rates with their bounds, in rounds where it does.
 
-    They are the smoothness L of the client's loss over its head and, for each rate, 1 if it is not below 2/L.
+    They are the smoothness L of `head_smoothness` and, for each rate, 1 if it is not below 2/L.
     """
     if not (gauged(rnd) and task.head_is_linear):
         return {}
-    L = head_smoothness(task, head, features, data)
+    L = head_smoothness(task, head, features, data, mu)
     return {"smoothness": L, **{f"{name}_steep": (rate * L >= 2).to(L.dtype) for name, rate in rates.items()}}
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.lab.sweep.space import PROTOCOLS, shown
+from coterie.lab.sweep.space import shown
 from coterie.lab.sweep.trial import Trial, complete
-from coterie.measure.protocols import Figures
+from coterie.measure.protocols import CHOOSES, Figures
 from coterie.measure.summary import Summary
 from coterie.report.columns import own
 from coterie.report.tables import Table
@@ -85,7 +85,7 @@ class Outcome:
 def tables(found: Outcome) -> list[Table]:
     """Return a table of the complete trials, best first, and one of the others if there are any."""
     lines = [[*_cells(trial, found.keys), percent(trial.score)] for trial in found.complete]
-    title = f"Complete trials: validation {found.score} in percent ({PROTOCOLS[found.protocol].title})"
+    title = f"Complete trials: validation {found.score} in percent ({CHOOSES[found.protocol].title})"
     first = Table(["trial", *found.keys, "validation"], lines, title, _notes(found))
     if not found.incomplete:
         return [first]
@@ -105,7 +105,7 @@ def _notes(found: Outcome) -> list[str]:
     test = found.best_figures["test"]
     figures = [
         f"{protocol.title} {percent_with_error(own.mean, own.stderr, own.clients)}"
-        for protocol in PROTOCOLS.values()
+        for protocol in CHOOSES.values()
         if (own := test[protocol.key]).mean is not None
     ]
     chosen = f"Its scores on test examples, which were not used to choose: {'; '.join(figures)}."

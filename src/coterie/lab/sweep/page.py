@@ -6,8 +6,9 @@ from typing import Any
 
 from coterie.lab.sweep.charts import curves_chart, slice_chart
 from coterie.lab.sweep.outcome import Outcome, remarks
-from coterie.lab.sweep.space import PROTOCOLS, shown
+from coterie.lab.sweep.space import shown
 from coterie.lab.sweep.trial import Trial
+from coterie.measure.protocols import CHOOSES
 from coterie.report.document import chart, document, note, parted, recipe_section, section, table
 from coterie.report.lab_page import SIDE_BY_SIDE
 from coterie.report.looks import BLUE, LOOKS, ORANGE, RED, TEAL
@@ -33,7 +34,7 @@ def sweep_page(name: str, found: Outcome, best_recipe: dict[str, Any] | None) ->
 
 
 def _cards(found: Outcome) -> str:
-    title = PROTOCOLS[found.protocol].title
+    title = CHOOSES[found.protocol].title
     counts = {state: _count(found, state) for state in ("pruned", "diverged", "failed")}
     given_up = ", ".join(f"{number:,} {state}" for state, number in counts.items() if number)
     cards = [
@@ -55,7 +56,7 @@ def _card(color: str, who: str, how: str, value: str, below: str) -> str:
 def _mean(found: Outcome, split: str) -> str:
     if split not in found.best_figures:
         return f"<b>{percent(None)}</b>"
-    own = found.best_figures[split][PROTOCOLS[found.protocol].key]
+    own = found.best_figures[split][CHOOSES[found.protocol].key]
     error = "one client" if own.clients == 1 else f"± {percent(own.stderr, 1)} %"
     return f"<b>{percent(own.mean, 1)}</b> <span>{error}</span>"
 
@@ -67,7 +68,7 @@ def _count(found: Outcome, state: str) -> int:
 def _best(found: Outcome, trial: Trial) -> str:
     settings = [f"{escape(key)} <strong>{escape(shown(value))}</strong>" for key, value in trial.point.items()]
     rows = []
-    for setting, protocol in PROTOCOLS.items():
+    for setting, protocol in CHOOSES.items():
         decides = " (used to choose)" if setting == found.protocol else ""
         name = f'<i class="swatch" style="--accent: {LOOKS[protocol].color}"></i>{protocol.title}{decides}'
         both = [found.best_figures[split][protocol.key] for split in ("validation", "test")]

@@ -22,7 +22,6 @@ from pydantic import Field
 from coterie import recipe as recipes
 from coterie import registry, streams
 from coterie.errors import UserError
-from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE
 from coterie.recipe import ABSENT, Recipe, Tables, changed, make
 from coterie.settings import Count, settings
 
@@ -30,8 +29,6 @@ Point = dict[str, Any]
 """Values of the searched keys, such as {"method.tau": 10}."""
 Number = int | Annotated[float, Field(allow_inf_nan=False)]
 
-PROTOCOLS = {"as_is": AS_IS, "adapted": ADAPTED, "new_before": BEFORE, "new_after": AFTER}
-"""Protocols by the values of `sweep.protocol`."""
 SECTIONS = ("method", "model", "aggregate")
 """Sections whose keys can be searched."""
 KEYS = ("run.clients_per_round", "run.probability", "eval.adapt_steps")

@@ -12,16 +12,16 @@ import tomli_w
 from filelock import FileLock, Timeout
 
 from coterie import registry
-from coterie.data.federation import Federation
 from coterie.errors import DivergedError, UserError
 from coterie.lab.sweep.outcome import Outcome, tables
 from coterie.lab.sweep.page import sweep_page
-from coterie.lab.sweep.space import PROTOCOLS, Point, Space, SweepSettings
+from coterie.lab.sweep.space import Point, Space, SweepSettings
 from coterie.lab.sweep.study import Pruner, Study, hyperband
 from coterie.lab.sweep.trial import Trial, complete, folder_of
+from coterie.measure.protocols import CHOOSES
 from coterie.measure.record import Evaluated, Record
 from coterie.measure.summary import Summary
-from coterie.prepare import prepare
+from coterie.prepare import check_validation, prepare
 from coterie.recipe import Recipe
 from coterie.report.tables import Table
 from coterie.report.words import things
@@ -50,7 +50,7 @@ class Sweep:
         self.total = len(grid) if grid else settings.trials or USUAL_TRIALS
         self.federation = recipe.federation()
         prepare(self.space.recipe(recipe, self.space.first()), self.federation).clients.close()
-        _check_validation(self.federation, settings.protocol)
+        check_validation(self.federation, f'sweep.protocol = "{settings.protocol}"', CHOOSES[settings.protocol].group)
         self._lock = _hold(out, self._identity())
         self._study = Study(out / "study.log", self.space, grid, recipe.run.seed, self.federation.fingerprint())
         self._pruner = hyperband(recipe.run.eval_every, recipe.run.rounds) if settings.prune else None
@@ -177,22 +177,10 @@ class _Judged:
 def validation_score(index: int, evaluated: Evaluated, protocol: str) -> float:
     """Return the mean score over clients on their validation examples, after round `index`."""
     assert evaluated.validation is not None, "a sweep checks first that there are validation examples"
-    score = evaluated.validation[PROTOCOLS[protocol].key].mean
+    score = evaluated.validation[CHOOSES[protocol].key].mean
     if score is None or not math.isfinite(score) or evaluated.train_loss is None:
         raise DivergedError(f"round {index}: the loss or the score is not finite; lower the learning rates")
     return score
-
-
-def _check_validation(federation: Federation, protocol: str) -> None:
-    group = PROTOCOLS[protocol].group
-    clients = federation.existing if group == "existing" else federation.new
-    if not len(clients):
-        raise UserError(f'sweep.protocol = "{protocol}" needs new users; set partition.new_users to hold some out')
-    if "validation" not in federation.splits or not federation.sizes("validation")[clients].any():
-        raise UserError(
-            f"{group} users have no validation examples, and test examples must not be used to choose; use "
-            "--set partition.validation=0.2, or a larger share if clients have few examples"
-        )
 
 
 def _hold(out: Path, identity: dict[str, Any]) -> FileLock:
