@@ -85,6 +85,7 @@ def test_every_default_is_spelled_out() -> None:
         "server": "adam",
         "head_step": "algorithm1",
         "alpha": "all",
+        "mu": 0.0,
     }
     assert tree["partition"] == {
         "name": "classes",

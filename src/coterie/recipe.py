@@ -51,7 +51,7 @@ class RunSettings:
     probability: Probability | None = None
     """Probability that a client takes part, if participation is "independent", or "unequal" and it is not in `chances`.
     """
-    chances: Literal["sizes"] | dict[str, Probability] | None = None
+    chances: dict[str, Probability] | Literal["sizes"] | None = None
     """Probabilities if participation is "unequal": in proportion to "sizes", so that `clients_per_round` clients take
     part on average, or by client, such as { anna = 0.5 }."""
     clients_range: Annotated[list[Count], Field(min_length=2, max_length=2)] | None = None

@@ -38,7 +38,7 @@ class Recording(Loop):
     def each_client(self, load: Workload, call: Call) -> Iterator[Group]:
         for group in super().each_client(load, call):
             function = getattr(call.function, "func", call.function)
-            if call.clients[group.places[0]] == WHO and function in (work.local_update, work.score_updated):
+            if call.clients[group.places[0]] == WHO and function in (work.told_update, work.score_updated):
                 seen.setdefault(function.__name__, []).append([rows(tree)[0] for tree in group.results])
             yield group
 
@@ -71,7 +71,7 @@ def simulate(method: str, folder: Path) -> dict[str, Tree]:
         keep(folder / f"sent-{place + 1}.safetensors", shared)
         told.append({"round": asdict(rnd), "takes_part": WHO in cohort})
         if WHO in cohort:
-            tensors, numbers, personal = seen["local_update"][calls]
+            tensors, numbers, personal = seen["told_update"][calls]
             expected |= {f"tensors-{place}": tensors, f"numbers-{place}": numbers, f"personal-{place}": personal}
             expected |= {f"updated-{place}": tensors_of(played.scores[WHO]), f"kept-{place}": kept[WHO]}
             calls += 1

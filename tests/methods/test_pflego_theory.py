@@ -179,16 +179,30 @@ def test_the_noise_of_a_fixed_cohort_falls_as_one_over_its_size():
         assert found == pytest.approx(sigma2 / r * (4 - r) / 3, abs=1e-12)
 
 
-def test_independent_participation_is_noisier_as_the_number_of_clients_varies_too():
-    """The variance is Σ α_i² ‖g_i‖² (1 - π)/π, even if all gradients are equal."""
-    setup, store = equal_sizes()
-    g, pi = client_gradients(setup, store), 0.5
-    draws = [
+def independently(pi):
+    """Return all cohorts of four clients that take part with probability pi each."""
+    return [
         (pi ** len(cohort) * (1 - pi) ** (4 - len(cohort)), cohort, 4 * pi)
         for r in range(5)
         for cohort in combinations(range(4), r)
     ]
-    found = noise(setup, store, draws)
-    assert found == pytest.approx((g**2).sum() / 16 * (1 - pi) / pi, abs=1e-12)
-    sigma2 = ((g - g.mean(0)) ** 2).sum(1).mean()
-    assert found > sigma2 / 2 * 2 / 3  # that of cohorts of two
+
+
+def test_the_noise_of_independent_participation():
+    """The variance is Σ α_i² ‖g_i‖² (1 - π)/π: it has the gradients themselves, not their differences."""
+    setup, store = equal_sizes()
+    g = client_gradients(setup, store)
+    for pi in (0.3, 0.5):
+        assert noise(setup, store, independently(pi)) == pytest.approx((g**2).sum() / 16 * (1 - pi) / pi, abs=1e-12)
+
+
+def test_only_fixed_cohorts_of_equal_clients_are_free_of_noise():
+    rng = np.random.default_rng(1)
+    one = (rng.normal(size=(6, 4)), np.arange(6) % 3, rng.normal(size=(2, 4)), np.arange(2))
+    setup = ref.setup(PFLEGO(tau=1, rho=0.5, server="sgd"), Federation.from_arrays(dict.fromkeys("abcd", one)))
+    store = ref.store(setup)
+    for i in range(4):
+        store[i] = ref.store(setup)[0]
+    pairs = list(combinations(range(4), 2))
+    assert noise(setup, store, [(1 / 6, pair, 2) for pair in pairs]) == pytest.approx(0, abs=1e-12)
+    assert noise(setup, store, independently(0.5)) > 1e-3

@@ -25,9 +25,9 @@ weighted by size, as in FedAvg.
 
 import torch
 
-from coterie.core.fields import BatchSize, LocalRate, LocalSteps, Rate
+from coterie.core.fields import BatchSize, Count, LocalRate, Rate
 from coterie.core.method import Data, Method, Passes, Reply, Round, Task, Tree, settings, sgd_passes
-from coterie.core.steps import Pull, fine_tuned, local_gradient, local_sgd
+from coterie.core.steps import Pull, fine_tuned, local_gradient, local_sgd, travelling
 from coterie.core.tree import displacement, pick, under, within
 
 
@@ -35,7 +35,8 @@ from coterie.core.tree import displacement, pick, under, within
 class FedDANE(Method):
     """FedProx with local steps along a gradient of many clients, which another cohort sends in every other round."""
 
-    tau: LocalSteps = 50
+    tau: Count = 50
+    """Number of local steps in an even round."""
     eta: LocalRate = 0.007
     mu: Rate = 0.25
     """Weight of the proximal term."""
@@ -50,9 +51,10 @@ class FedDANE(Method):
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         w, g = self.personal_params(task, shared, personal), within("g", shared)
-        g_i, loss, _ = local_gradient(task, w, data, task.params)
+        g_i, loss, buffers = local_gradient(task, w, data, task.params)
         if _gathers(rnd):
-            return Reply(under("g", displacement(g_i, g)), {"loss": loss}, personal)
+            tensors = {**under("g", displacement(g_i, g)), **travelling(task, shared, buffers)}
+            return Reply(tensors, {"loss": loss}, pick({**personal, **buffers}, personal))
         control, pull = displacement(g_i, g), Pull(self.mu, pick(w, task.params))
         w_i, loss = local_sgd(task, w, data, rnd.steps, self.eta, self.batch_size, pull=pull, control=control)
         return Reply(displacement(w_i, pick(shared, task.initial)), {"loss": loss}, pick(w_i, personal))
