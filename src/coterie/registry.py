@@ -112,6 +112,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "feddecay-writers-grid": "coterie.lab.papers.feddecay:WritersGrid",
         "pflego-averaging": "coterie.lab.papers.pflego:Averaging",
         "pflego-fair": "coterie.lab.papers.pflego:Fair",
+        "pflego-figures2-5": "coterie.lab.papers.pflego:Figures2To5",
         "pflego-figure7": "coterie.lab.papers.pflego:Figure7",
         "pflego-figure8": "coterie.lab.papers.pflego:Figure8",
         "pflego-figure9": "coterie.lab.papers.pflego:Figure9",

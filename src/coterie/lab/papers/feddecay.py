@@ -7,6 +7,7 @@ FOMAML. FedBN uses its settings. Fine-tuning is one epoch at the method's own ra
 mix of classes. No run is stopped early because it was slow at first. See docs/results/feddecay.md.
 """
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -15,7 +16,9 @@ from coterie.lab.papers.comparison import Row
 from coterie.lab.papers.experiment import Experiment, Variant
 from coterie.lab.papers.sheet import PublishedUsers, Sheet
 from coterie.lab.papers.user_tables import over_users, validated
+from coterie.measure.protocols import ADAPTED, AFTER, Protocol
 from coterie.recipe import Tables, load
+from coterie.report.panels import Line, Panel, look
 from coterie.report.tables import Table
 
 PUBMED, WRITERS = "feddecay/pubmed", "feddecay/writers"
@@ -80,8 +83,9 @@ class SST2(Comparison):
 
 
 class Grid(Experiment):
-    """All settings of all methods of one recipe."""
+    """All settings of all methods of one recipe. There is no figure, because test examples are not used to choose."""
 
+    along = ()
     recipe: str
 
     def variants(self) -> Iterator[Variant]:
@@ -123,9 +127,29 @@ class Beta(Experiment):
     def table(self, rows: Sequence[Row]) -> Table:
         return over_users(rows, {"decay": "exponential", "beta": "1.0"})
 
+    def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
+        return [[_by_beta(rows, ADAPTED), _by_beta(rows, AFTER)]] if any(row.each(ADAPTED.name) for row in rows) else []
+
+
+def _by_beta(rows: Sequence[Row], protocol: Protocol) -> Panel:
+    """Return the accuracy of the picked rounds against beta, for each decay. Both meet FedSGD at 0 and FedAvg at 1."""
+    lines = []
+    for n, decay in enumerate(("exponential", "linear")):
+        points = sorted(
+            (float(row.at["beta"]), statistics.fmean(each.values()))
+            for row in rows
+            if row.at["decay"] == decay or row.at["beta"] in ("0.0", "1.0")
+            if (each := row.each(protocol.name))
+        )
+        lines.append(Line(decay, [beta for beta, _ in points], [mean for _, mean in points], *look(n)))
+    caption = "At the round with the best validation score, mean over seeds."
+    return Panel(f"PubMed, {protocol.title}", "accuracy (%)", lines, caption, "beta", logarithmic=False)
+
 
 class Weights(Experiment):
     """FedDecay on PubMed with two values of beta, against FedAvg with clients weighted equally and by size."""
+
+    along = ("method", "weights", "beta")
 
     def variants(self) -> Iterator[Variant]:
         for users in ("sizes", "equal"):
@@ -141,6 +165,8 @@ class Weights(Experiment):
 
 class WritersEpochs(Experiment):
     """FedDecay on MNIST by writer, decayed per step and per epoch, compared with FedAvg."""
+
+    along = ("method", "unit", "rate", "beta")
 
     def variants(self) -> Iterator[Variant]:
         yield Variant({"method": "fedavg", "unit": "none", "rate": "0.5", "beta": "1.0"}, WRITERS)
