@@ -117,6 +117,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "pflego-figure8": "coterie.lab.papers.pflego:Figure8",
         "pflego-figure9": "coterie.lab.papers.pflego:Figure9",
         "pflego-k1": "coterie.lab.papers.pflego:OneClass",
+        "pflego-population": "coterie.lab.papers.pflego_population:Population",
         "pflego-table1": "coterie.lab.papers.pflego:Table1",
         "pflego-table2": "coterie.lab.papers.pflego:Table2",
         "pflego-table3": "coterie.lab.papers.pflego:Table3",

@@ -1,5 +1,6 @@
 """The page of an experiment: curves, and tables."""
 
+import math
 from collections.abc import Sequence
 from html import escape
 
@@ -29,7 +30,9 @@ def _table(shown: Table) -> str:
 
 def _panel(key: str, panel: Panel) -> str:
     traces = [trace for line in panel.lines if (trace := _trace(line, panel.logarithmic))["y"]]
-    vertical = _powers(panel.axis) if panel.logarithmic else _axis(panel.axis)
+    vertical = _axis(panel.axis)
+    if traces and panel.logarithmic:
+        vertical |= _powers([y for trace in traces for y in trace["y"]])
     drawn = figure(traces, _axis(panel.across), vertical, legend=True) if traces else None
     label = f"{panel.title}: {panel.axis} against {panel.across}"
     return chart(key, escape(panel.title), label, escape(panel.caption), drawn)
@@ -53,5 +56,7 @@ def _axis(text: str) -> Plot:
     return {"title": {"text": text, "font": {"size": 13}, "standoff": 12}}
 
 
-def _powers(text: str) -> Plot:
-    return {"type": "log", "exponentformat": "power", "nticks": 10, **_axis(text)}
+def _powers(values: Sequence[float]) -> Plot:
+    """Return a logarithmic axis with at most about six labelled powers of ten, or also 2 and 5 times few powers."""
+    decades = math.log10(max(values) / min(values))
+    return {"type": "log", "exponentformat": "power", "dtick": math.ceil(decades / 6) if decades > 1.5 else "D2"}

@@ -57,7 +57,8 @@ def scale(values: Sequence[float], length: float, logarithmic: bool = False) -> 
     if logarithmic:
         return Scale(low / 1.1, high * 1.1, length, True)
     step = _round_step((high - low) / 4 or abs(high) / 4 or 1.0)
-    return Scale(step * math.floor(low / step + 1e-9), step * math.ceil(high / step - 1e-9) or step, length, False)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return Scale(step * first, step * max(last, first + 1), length, False)
 
 
 def svg(title: str, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = ()) -> str:
@@ -74,6 +75,7 @@ def svg(title: str, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = ()) 
             drawn, top = _pair(row[n : n + 2], top + 12)
             parts += drawn
     for sentence in notes:
+        top += 6
         for text in wrapped(sentence, WIDTH):
             top += LEADING
             parts.append(_text(0, top - 5, text, "soft"))
