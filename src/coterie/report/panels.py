@@ -7,7 +7,7 @@ from coterie.report.looks import PALETTE
 
 DASHES = ("solid", "dash", "dot")
 """Dash styles, by the names of Plotly."""
-FEW = 12
+FEW = 8
 """Curves with at most this many points also show the points."""
 
 

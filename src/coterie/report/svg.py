@@ -67,14 +67,15 @@ def svg(title: str, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = ()) 
     Args:
         title: what the drawing shows, for people who cannot see it.
         rows: panels that stand side by side, at most two in a line. Equal titles within a row are shown once.
-        notes: sentences to show below.
+        notes: sentences to show below, after the captions of the panels.
     """
     parts, top = _legend([line for row in rows for panel in row for line in panel.lines])
     for row in rows:
         for n in range(0, len(row), 2):
             drawn, top = _pair(row[n : n + 2], top + 12)
             parts += drawn
-    for sentence in notes:
+    captions = [panel.caption for row in rows for panel in row if panel.caption]
+    for sentence in [*dict.fromkeys(captions), *notes]:
         top += 6
         for text in wrapped(sentence, WIDTH):
             top += LEADING

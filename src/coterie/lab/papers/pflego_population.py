@@ -141,7 +141,6 @@ class Population(Laboratory):
         return [
             "Fashion-MNIST, 100 clients with two classes each",
             "20 clients asked per round",
-            "dashed: without correction",
         ]
 
     def _by_place(self, results: Mapping[str, Result]) -> dict[tuple[str, str, str], list[Result]]:
