@@ -168,6 +168,18 @@ def test_a_page_has_the_command_that_rebuilds_a_table_and_shows_its_rows(name, t
         assert [row for row in rows if row not in page.splitlines()] == []
 
 
+def test_the_table_of_changing_populations_is_rebuilt_from_its_measurements(tmp_path, monkeypatch):
+    page, stored = page_of("pflego"), "results/pflego-population"
+    (command,) = re.findall(rf"^    coterie (reproduce .*--only-table --out {stored})$", page, re.MULTILINE)
+    shutil.copytree(ROOT / stored / "measured", tmp_path / stored / "measured")
+    with in_folder(tmp_path, monkeypatch):
+        assert coterie(monkeypatch, *shlex.split(command)) == 0
+    rows = [line for line in (tmp_path / stored / "table.md").read_text().splitlines() if line.startswith("|")]
+    assert len(rows) == 22
+    assert [row for row in rows if row not in page.splitlines()] == []
+    assert (tmp_path / stored / "figure.svg").read_bytes() == (ROOT / stored / "figure.svg").read_bytes()
+
+
 def test_the_page_quotes_the_two_best_settings_of_decay_per_epoch():
     stored = json.loads((ROOT / "results" / "feddecay-writers-epochs-validation" / "runs.json").read_text())
     scores = {name: run["seeds"]["100"]["picked"]["validation"] for name, run in stored.items() if "-epoch-" in name}

@@ -202,8 +202,111 @@ def test_pflegos_gradient_stays_unbiased_when_clients_drop_out():
         torch.testing.assert_close(mean[name], g, rtol=1e-12, atol=1e-12)
 
 
-def test_a_run_with_a_moving_population_resumes_to_the_same_bits(tmp_path):
-    options = {"rounds": 6, "checkpoint_every": 2, "population": {"join": 0.5, "leave": 0.4, "dropout": 0.2}}
+def test_a_burst_makes_many_clients_fail_in_the_same_rounds():
+    """A round is in a burst if one of the last three rounds began one: 1 - 0.9 ** 3 of all rounds."""
+    who, everyone = population(ref.federation((2,) * 200), burst=0.1, burst_rounds=3, burst_dropout=0.9), np.arange(200)
+    shares = np.array([len(who.answering(everyone, 200, t)[0]) / 200 for t in range(1, 3001)])
+    inside = shares < 0.5
+    assert inside.mean() == pytest.approx(1 - 0.9**3, abs=0.02)
+    assert shares[inside].mean() == pytest.approx(0.1, abs=0.01)
+    assert set(shares[~inside]) == {1.0}
+    lengths = [len(list(run)) for burst, run in itertools.groupby(inside) if burst]
+    assert min(lengths[1:-1]) == 3
+    assert max(lengths) > 3  # a burst can begin during another one
+
+
+def test_slow_clients_are_the_same_throughout_and_miss_deadlines_at_their_rate():
+    who, everyone = population(ref.federation((2,) * 20, new=4), slow=0.25, late=0.6, dropout=0.2), np.arange(16)
+    assert who.slow.sum() == 4
+    assert not who.slow[16:].any()  # new users take no part
+    answers = np.zeros(16)
+    for t in range(1, 5001):
+        answers[who.answering(everyone, 16, t)[0]] += 1 / 5000
+    np.testing.assert_allclose(answers, np.where(who.slow[:16], 0.8 * 0.4, 0.8), atol=0.03)
+
+
+def test_a_deadline_that_is_never_met_excludes_slow_clients():
+    who = population(ref.federation((2,) * 10), slow=0.3, late=1.0)
+    for t in range(1, 50):
+        answering, r = who.answering(np.arange(10), 10, t)
+        assert answering.tolist() == np.flatnonzero(~who.slow).tolist()
+        assert r == pytest.approx(7)
+
+
+@pytest.mark.parametrize(
+    ("options", "share"),
+    [
+        ({"burst": 0.2, "burst_dropout": 0.5, "dropout": 0.1}, [0.9 - 0.2 * 0.4] * 3),
+        ({"burst": 0.2, "burst_rounds": 2, "burst_dropout": 0.5}, [1 - 0.2 * 0.5, *[1 - (1 - 0.8**2) * 0.5] * 2]),
+        ({"slow": 0.5, "late": 0.5, "dropout": 0.2}, [0.8 * 0.75] * 3),
+        ({"slow": 0.5, "late": 0.5, "dropout": 0.2, "correct": False}, [1.0] * 3),
+    ],
+)
+def test_r_is_the_expected_number_of_answers(options, share):
+    """It depends on the round only because no burst can have begun before round 1."""
+    who = population(ref.federation((5, 3, 8, 2)), **options)
+    assert [who.answering(np.arange(4), 4, t)[1] for t in (1, 2, 3)] == pytest.approx([4 * each for each in share])
+
+
+def mean_gradient(options, chances, r=2, index=5):
+    """Average PFLEGO's gradient over all cohorts, all bursts and all sets of answers, each with its probability.
+
+    `chances` are pairs of the probability that there is (not) a burst, and each client's probability to answer then.
+    """
+    method, federation = PFLEGO(tau=1, server="sgd", rho=0.1), ref.federation((5, 3, 8, 2))
+    setup, mean = ref.setup(method), None
+    shared = method.init_shared(setup.task)
+    who = population(federation, **options)
+
+    def gradient(cohort, expected):
+        played = ref.play(setup, shared, {}, ref.store(setup), cohort, ref.announced(setup, expected))
+        return torch.cat([((shared[name] - after) / 0.1).flatten() for name, after in played.shared.items()])
+
+    cohorts = list(itertools.combinations(range(4), r))
+    for cohort in cohorts:
+        _, expected = who.answering(np.array(cohort), r, index)
+        for state, answers in chances(who):
+            for pattern in itertools.product([True, False], repeat=r):
+                kept = [i for i, answered in zip(cohort, pattern, strict=True) if answered]
+                each = [answers[i] if i in kept else 1 - answers[i] for i in cohort]
+                probability = state * np.prod(each) / len(cohorts)
+                if kept and probability:
+                    part = probability * gradient(kept, expected)
+                    mean = part if mean is None else mean + part
+    single = [gradient([i], 4) for i in range(4)]  # alpha_i g_i
+    return mean, single, who
+
+
+def test_pflegos_gradient_stays_unbiased_when_clients_fail_in_bursts():
+    options = {"burst": 0.3, "burst_rounds": 2, "burst_dropout": 0.8, "dropout": 0.1}
+    begun = 1 - 0.7**2
+    mean, single, _ = mean_gradient(options, lambda _: [(begun, [0.2] * 4), (1 - begun, [0.9] * 4)])
+    torch.testing.assert_close(mean, sum(single), rtol=1e-12, atol=1e-12)
+    uncorrected, _, _ = mean_gradient(
+        {**options, "correct": False}, lambda _: [(begun, [0.2] * 4), (1 - begun, [0.9] * 4)]
+    )
+    torch.testing.assert_close(uncorrected, (begun * 0.2 + (1 - begun) * 0.9) * sum(single), rtol=1e-12, atol=1e-12)
+
+
+def test_with_deadlines_the_expected_number_restores_the_length_of_the_step_but_not_its_direction():
+    """Client i has the weight Pr(i) / mean Pr instead of 1."""
+    options = {"slow": 0.5, "late": 0.6}
+    mean, single, who = mean_gradient(options, lambda who: [(1.0, np.where(who.slow, 0.4, 1.0))])
+    weights = np.where(who.slow, 0.4, 1.0) / 0.7
+    assert weights.mean() == pytest.approx(1)
+    torch.testing.assert_close(mean, sum(w * g for w, g in zip(weights, single, strict=True)), rtol=1e-12, atol=1e-12)
+    assert (mean - sum(single)).norm() > 0.01 * sum(single).norm()
+
+
+@pytest.mark.parametrize(
+    "moving",
+    [
+        {"join": 0.5, "leave": 0.4, "dropout": 0.2},
+        {"burst": 0.4, "burst_rounds": 3, "burst_dropout": 0.6, "slow": 0.5, "late": 0.5},
+    ],
+)
+def test_a_run_with_a_moving_population_resumes_to_the_same_bits(tmp_path, moving):
+    options = {"rounds": 6, "checkpoint_every": 2, "population": moving}
     federation = ref.federation((5, 3, 8, 2))
     whole = coterie.train(federation, out=tmp_path / "whole", **options)
 

@@ -26,12 +26,19 @@ def reproduce(
         Path | None, typer.Option(callback=home, help="Folder for the runs (default: runs/reproduce/NAME-SCALE).")
     ] = None,
     changes: Changes = None,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=100, help="Accuracy in percent to count rounds and bytes to (default: what all reach)."
+        ),
+    ] = None,
     only_table: Annotated[
         bool, typer.Option("--only-table", help="Run nothing: show what is measured already.")
     ] = False,
 ) -> None:
     """Run what is still missing of a table or figure of a paper, and compare published with measured results."""
     from coterie import registry
+    from coterie.errors import UserError
     from coterie.lab.papers.campaign import Campaign
     from coterie.lab.papers.laboratory import Laboratory
 
@@ -44,11 +51,13 @@ def reproduce(
     kind = registry.load("experiment", name)
     arguments = (name, wanted, scale, seeds, folder, changes or [])
     if issubclass(kind, Laboratory):
+        if target is not None:
+            raise UserError(f"{name} has no --target, because it does not compare accuracies; omit it")
         laboratory = kind(*arguments)
-        run, report, files = partial(_measure_missing, laboratory), laboratory.report, ["table.md", "page.html"]
+        run, report = partial(_measure_missing, laboratory), laboratory.report
     else:
-        campaign = Campaign(*arguments)
-        run, report, files = partial(_run_missing, campaign), lambda: [campaign.report()], ["table.md"]
+        campaign = Campaign(*arguments, target)
+        run, report = partial(_run_missing, campaign), lambda: [campaign.report()]
     if not only_table:
         interrupted = on_interrupt()
         try:
@@ -58,8 +67,9 @@ def reproduce(
             raise typer.Exit(exit_code(interrupted)) from None
     for table in report():
         Console().print(table.printed(), highlight=False)
-    for file in files:
-        Console().print(f"{folder}/{file}", highlight=False, soft_wrap=True, markup=False)
+    for file in ("table.md", "page.html", "figure.svg"):
+        if (folder / file).exists():
+            Console().print(f"{folder}/{file}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _run_missing(campaign: "Campaign", interrupted: list[int]) -> None:

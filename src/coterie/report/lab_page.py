@@ -1,40 +1,16 @@
-"""The page of an experiment: curves on a logarithmic scale, and tables."""
+"""The page of an experiment: curves, and tables."""
 
+import math
 from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
 
 from coterie.report.charts import Plot, figure
 from coterie.report.document import chart, document, note, parted, section, table
 from coterie.report.looks import PALETTE
+from coterie.report.panels import FEW, Line, Panel, drawn_points
 from coterie.report.tables import Table
 
 SIDE_BY_SIDE = "display:grid;gap:20px;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr))"
-
-
-class Line(NamedTuple):
-    """One curve of a panel."""
-
-    name: str
-    y: Sequence[float]
-    color: int
-    """Index into the palette."""
-    dash: str = "solid"
-    """Dash style of Plotly. Only solid lines appear in the legend."""
-    first: int = 0
-    """Value of x at the first point."""
-
-
-class Panel(NamedTuple):
-    """A chart with several curves."""
-
-    title: str
-    axis: str
-    """Title of the vertical axis."""
-    lines: Sequence[Line]
-    caption: str
-    across: str = "communication round"
-    """Title of the horizontal axis."""
 
 
 def lab_page(title: str, facts: Sequence[str], tables: Sequence[Table], rows: Sequence[Sequence[Panel]]) -> str:
@@ -53,20 +29,22 @@ def _table(shown: Table) -> str:
 
 
 def _panel(key: str, panel: Panel) -> str:
-    traces = [trace for line in panel.lines if (trace := _trace(line))["y"]]
-    drawn = figure(traces, _axis(panel.across), _powers(panel.axis), legend=True) if traces else None
+    traces = [trace for line in panel.lines if (trace := _trace(line, panel.logarithmic))["y"]]
+    vertical = _axis(panel.axis)
+    if traces and panel.logarithmic:
+        vertical |= _powers([y for trace in traces for y in trace["y"]])
+    drawn = figure(traces, _axis(panel.across), vertical, legend=True) if traces else None
     label = f"{panel.title}: {panel.axis} against {panel.across}"
     return chart(key, escape(panel.title), label, escape(panel.caption), drawn)
 
 
-def _trace(line: Line) -> Plot:
-    """Return the curve without the values that a logarithmic scale cannot show."""
-    points = [(x, y) for x, y in enumerate(line.y, line.first) if y > 0]
+def _trace(line: Line, logarithmic: bool) -> Plot:
+    points = drawn_points(line, logarithmic)
     return {
         "type": "scatter",
-        "mode": "lines",
+        "mode": "lines+markers" if len(points) <= FEW else "lines",
         "name": line.name,
-        "showlegend": line.dash == "solid",
+        "showlegend": line.listed,
         "x": [x for x, _ in points],
         "y": [y for _, y in points],
         "line": {"color": PALETTE[line.color], "width": 2, "dash": line.dash},
@@ -78,5 +56,7 @@ def _axis(text: str) -> Plot:
     return {"title": {"text": text, "font": {"size": 13}, "standoff": 12}}
 
 
-def _powers(text: str) -> Plot:
-    return {"type": "log", "exponentformat": "power", "nticks": 10, **_axis(text)}
+def _powers(values: Sequence[float]) -> Plot:
+    """Return a logarithmic axis with at most about six labelled powers of ten, or also 2 and 5 times few powers."""
+    decades = math.log10(max(values) / min(values))
+    return {"type": "log", "exponentformat": "power", "dtick": math.ceil(decades / 6) if decades > 1.5 else "D2"}

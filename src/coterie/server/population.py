@@ -6,10 +6,12 @@ it left.
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import NotRequired
+from functools import cached_property
+from typing import Annotated, NotRequired
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from coterie import streams
@@ -43,6 +45,19 @@ class PopulationSettings:
     """Probability that a present client leaves before a round."""
     dropout: Share = 0.0
     """Probability that a client of a cohort does not answer, independently of the others."""
+    burst: Share = 0.0
+    """Probability that a burst begins in a round: many clients fail to answer in the same rounds."""
+    burst_rounds: Count = 1
+    """Number of rounds that a burst lasts."""
+    burst_dropout: Share = 0.9
+    """Probability that a client of a cohort does not answer during a burst, instead of `dropout`."""
+    slow: Share = 0.0
+    """Share of the training clients that are slow, drawn at random once for the whole run."""
+    late: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Probability that a slow client misses the deadline of a round, so that its answer does not count."""
+    correct: bool = True
+    """Whether r, which weights the sum, is the expected number of answers. If not, it is the number of clients that are
+    asked, as for a server that does not know how often clients fail to answer."""
 
 
 class Population:
@@ -62,12 +77,50 @@ class Population:
             self._present = self._moved(self._present, self._round)
         return np.flatnonzero(self._present)
 
+    @cached_property
+    def slow(self) -> Present:
+        """Which clients are slow."""
+        return self._drawn("slow", self._settings.slow)
+
     def answering(self, cohort: Index, r: float, index: int) -> tuple[Index, float]:
-        """Return which clients of a cohort answer, and their expected number if the cohort has expected size r."""
-        if not self._settings.dropout:
+        """Return which clients of a cohort answer, and their expected number if the cohort has expected size r.
+
+        The expected number does not use whether there is a burst, which nobody knows before the round.
+        """
+        if not (self._settings.dropout or self._settings.burst or self._settings.slow):
             return cohort, r
+        drops = self._settings.burst_dropout if self._is_burst(index) else self._settings.dropout
+        fails = drops + (1 - drops) * self._late[cohort]
         lots = streams.generator(self._seed, "answering", index).random(len(cohort))
-        return cohort[lots >= self._settings.dropout], r * (1 - self._settings.dropout)
+        return cohort[lots >= fails], r * self._expected_share(index) if self._settings.correct else r
+
+    def _expected_share(self, index: int) -> float:
+        """Return the probability that a client of the cohort answers, if it is a random one of those present."""
+        begun = 1 - (1 - self._settings.burst) ** min(index, self._settings.burst_rounds)
+        drops = (1 - begun) * self._settings.dropout + begun * self._settings.burst_dropout
+        present = self.present(index)
+        return (1 - drops) * (1 - float(self._late[present].mean()) if len(present) else 1.0)
+
+    def _is_burst(self, index: int) -> bool:
+        """Return whether a burst began in this round or in one that is recent enough."""
+        recent = range(max(1, index - self._settings.burst_rounds + 1), index + 1)
+        return bool(self._settings.burst) and any(
+            streams.generator(self._seed, "burst", t).random() < self._settings.burst for t in recent
+        )
+
+    @cached_property
+    def _late(self) -> NDArray[np.float64]:
+        """Probability of each client to miss a deadline."""
+        return np.where(self.slow, self._settings.late, 0.0)
+
+    def _drawn(self, purpose: str, share: float) -> Present:
+        """Draw a share of the training clients."""
+        drawn = np.zeros(len(self._ids), dtype=bool)
+        if share:
+            existing = np.flatnonzero(~self._is_new)
+            number = int(share * len(existing) + 1e-9)
+            drawn[streams.generator(self._seed, purpose).choice(existing, number, replace=False)] = True
+        return drawn
 
     def _at_first(self) -> Present:
         there = ~self._is_new
@@ -76,10 +129,7 @@ class Population:
             comes = set(change.get("join", [])) - seen
             there &= ~np.isin(self._ids, list(comes))
             seen |= comes | set(change.get("leave", []))
-        if self._settings.absent:
-            existing = np.flatnonzero(~self._is_new)
-            number = int(self._settings.absent * len(existing) + 1e-9)
-            there[streams.generator(self._seed, "absent").choice(existing, number, replace=False)] = False
+        there &= ~self._drawn("absent", self._settings.absent)
         return there
 
     def _moved(self, present: Present, index: int) -> Present:

@@ -108,18 +108,24 @@ class Rounds:
         new = np.sort(rng.permutation(self.new)[: self.eval_clients]).tolist()
         return existing, new
 
-    def _next_round(self) -> Record:
-        index, ids = len(self.history) + 1, self.clients.ids
-        before, present = self.population.present(index - 1), self.population.present(index)
+    def drawn(self, index: int) -> tuple[Index, Index, Round]:
+        """Draw the cohort of a round. Returns (clients that are asked, those that answer, the round as announced)."""
+        present = self.population.present(index)
         process = self.participation.among(present)
-        drawn, expected = process.draw(len(present), streams.generator(self.seed, "cohort", index))
-        asked = present[drawn]
+        places, expected = process.draw(len(present), streams.generator(self.seed, "cohort", index))
+        asked = present[places]
         answering, r = self.population.answering(asked, expected, index)
-        cohort, silent = answering.tolist(), np.setdiff1d(asked, answering).tolist()
         examples = int(self.clients.sizes()[present].sum())
         rnd = planned(self.method, Round(index, len(present), examples, r, self.seed))
         if (chances := self.participation.chances(answering)) is not None:
             rnd = replace(rnd, chance=torch.from_numpy(chances * (r / expected)))
+        return asked, answering, rnd
+
+    def _next_round(self) -> Record:
+        index, ids = len(self.history) + 1, self.clients.ids
+        before, present = self.population.present(index - 1), self.population.present(index)
+        asked, answering, rnd = self.drawn(index)
+        cohort, silent = answering.tolist(), np.setdiff1d(asked, answering).tolist()
         due = index % self.eval_every == 0 or index > self.num_rounds - self.eval_last
 
         sent, start = self.shared, time.perf_counter()

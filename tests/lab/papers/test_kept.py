@@ -49,7 +49,13 @@ def test_the_figures_of_the_runs_are_enough(finished, bare):
     again = campaign(bare)
     assert again.missing() == []
     assert run(again) == finished[1]
-    assert {path.name for path in bare.iterdir()} == {"runs.json", "table.json", "table.md"}
+    assert {path.name for path in bare.iterdir()} == {
+        "figure.svg",
+        "page.html",
+        "runs.json",
+        "table.json",
+        "table.md",
+    }
 
 
 def test_a_part_of_a_campaign_leaves_the_other_rows_in_the_table(finished, bare):

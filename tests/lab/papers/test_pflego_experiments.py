@@ -17,7 +17,9 @@ from coterie.methods.fedper import FedPer
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fedrep import FedRep
 
-EXPERIMENTS = [name for name in registry.names("experiment") if name.startswith("pflego-")]
+EXPERIMENTS = [
+    name for name in registry.names("experiment") if name.startswith("pflego-") and name != "pflego-population"
+]
 
 # Rows of Table 1: data set, method, then high, medium and no personalization.
 TABLE_1 = """

@@ -12,8 +12,9 @@ from coterie.core.steps.control import Optima
 from coterie.data.federation import Federation
 from coterie.errors import DivergedError, UserError
 from coterie.lab.endless import endless
-from coterie.lab.papers.comparison import Row
+from coterie.lab.papers.comparison import Row, with_targets
 from coterie.lab.papers.experiment import SCALES, Cell, Experiment, Variant, cells
+from coterie.lab.papers.figure import without_curve, write_figure
 from coterie.lab.papers.kept import Kept
 from coterie.lab.papers.measured import Measured, figures_of, is_finished
 from coterie.measure.record import Record
@@ -74,6 +75,8 @@ class Campaign:
     out: Path
     changes: Sequence[str] = ()
     """Changes of the form `section.key=value`, for all cells."""
+    target: float | None = None
+    """Accuracy in percent that rounds and bytes are counted to; None means what all comparable methods reach."""
 
     def __post_init__(self) -> None:
         self._held: tuple[dict[str, Any], Federation] | None = None
@@ -127,16 +130,17 @@ class Campaign:
     def report(self) -> Table:
         """Return the table of the chosen rows and of all other rows that were measured under `out`.
 
-        Also writes table.md, table.json and runs.json. The latter has the figures of single runs, so that run folders
-        need not be kept.
+        Also writes table.md, table.json and runs.json. The latter has the figures and curves of single runs, so that
+        run folders need not be kept. If there are curves, figure.svg and page.html show them.
         """
         self._check_folder()
         self._kept.refresh()
         chosen = {row[0].row: row for row in self.rows}
         shown = [chosen.get(variant.row) or self._earlier(variant) for variant in self.experiment.variants()]
-        rows = [self._row(row) for row in shown if row]
+        rows = with_targets([self._row(row) for row in shown if row], self.target)
         plain = self.experiment.table(rows)
-        table = replace(plain, title=self._title, notes=[*plain.notes, *self._notes()])
+        panels, missing = self.experiment.figure(rows), without_curve(rows)
+        table = replace(plain, title=self._title, notes=[*plain.notes, *self._notes(), *(missing if panels else [])])
         content = {
             "experiment": self.name,
             "scale": self.scale,
@@ -148,6 +152,8 @@ class Campaign:
         write_atomically(self.out / "table.md", table.markdown().encode())
         write_atomically(self.out / "table.json", (json.dumps(content, indent=2) + "\n").encode())
         self._kept.write()
+        if panels:
+            write_figure(self.out, self._title, [], [table], panels, missing)
         return table
 
     def _check_folder(self) -> None:

@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from coterie.lab.papers.curve import Curve, Point, mean_curve, mean_point
 from coterie.lab.papers.measured import Measured, Percentage, over_seeds
 from coterie.lab.papers.sheet import PublishedUsers
 from coterie.lab.papers.users import Over, SeedMean, seed_mean
 from coterie.measure.protocols import OF_ALL_CLIENTS, PROTOCOLS
 from coterie.report.tables import Table
-from coterie.report.units import DASH, duration, scaled
+from coterie.report.units import DASH, count, duration, scaled
 
 LABEL_SPACES = {"local": "own classes", "global": "all classes"}
 """What a client's model chooses among, by label space."""
@@ -45,6 +46,21 @@ class Row:
     """Whether a run diverged and will therefore never finish."""
     labels: str = ""
     """Label space: "local" or "global"."""
+    target: float | None = None
+    """Accuracy that comparable rows are compared at, in percent: the rounds and bytes until it is reached."""
+
+    @property
+    def curve(self) -> Curve | None:
+        """Mean of the curves of the finished runs, or None if none was kept."""
+        curves = [run.curve for run in self.runs if run.curve]
+        return mean_curve(curves) or None if curves else None
+
+    @property
+    def reached(self) -> Point | None:
+        """Mean over the finished runs of the first point that reaches the target, or None if a run does not."""
+        curves = [run.curve for run in self.runs if run.curve]
+        points = [curve.reaches(self.target) for curve in curves] if self.target is not None else []
+        return mean_point([point for point in points if point]) if points and all(points) else None
 
     @property
     def measured(self) -> Measured | None:
@@ -86,11 +102,21 @@ class Row:
             and {
                 key: value._asdict() if isinstance(value, Percentage) else value
                 for key, value in measured._asdict().items()
+                if key != "curve"
             },
+            **self._to_target(),
             "difference": self.published
             and measured
             and {key: self.difference(getattr(measured, key)) for key in ("figure", "as_is", "adapted")},
             "users": self._users(),
+        }
+
+    def _to_target(self) -> dict[str, Any]:
+        reached = self.reached
+        return {
+            "target": self.target,
+            "rounds_to_target": reached and reached.round,
+            "bytes_to_target": reached and reached.bytes,
         }
 
     def _users(self) -> dict[str, Any] | None:
@@ -124,6 +150,7 @@ def accuracy(rows: Sequence[Row]) -> Table:
                 "adapted, restricted": text(measured and measured.adapted_restricted, ".2f") if mixed else DASH,
                 "validation": text(measured and measured.validation),
                 "loss": text(measured and measured.train_loss, ".4f"),
+                **to_target(row),
             }
         )
     notes = [
@@ -136,7 +163,47 @@ def accuracy(rows: Sequence[Row]) -> Table:
             "In brackets: difference from the published figure, in standard errors of this difference. Only measured "
             "uses the protocol of the published figure."
         )
-    return filled(lines, {*rows[0].at, "measured"}, [*notes, *[MIXED] * mixed])
+    return filled(lines, {*rows[0].at, "measured"}, [*notes, *[MIXED] * mixed, *target_notes(rows)])
+
+
+def with_targets(rows: Sequence[Row], target: float | None) -> list[Row]:
+    """Return the rows with the accuracy to reach.
+
+    If `target` is None, it is the highest accuracy, rounded down to a tenth, that all rows with a curve have reached on
+    the same data set and degree of personalization.
+    """
+
+    def place(row: Row) -> tuple[str | None, ...]:
+        return row.at.get("data"), row.at.get("degree")
+
+    ends: dict[Any, list[float]] = {}
+    for row in rows:
+        if row.curve and row.measured and row.measured.figure:
+            ends.setdefault(place(row), []).append(row.measured.figure.mean)
+    common = {where: math.floor(10 * min(found)) / 10 for where, found in ends.items()}
+    return [
+        replace(row, target=common.get(place(row)) if target is None else target) if row.curve else row for row in rows
+    ]
+
+
+def to_target(row: Row) -> dict[str, str]:
+    """Return the columns on the way to the target."""
+    missed = DASH if row.target is None else "not reached"
+    return {
+        "target": text(row.target, ".1f"),
+        "rounds to target": missed if row.reached is None else count(row.reached.round),
+        "bytes to target": missed if row.reached is None else scaled(row.reached.bytes, "B"),
+    }
+
+
+def target_notes(rows: Sequence[Row]) -> list[str]:
+    """Return a note on the columns of `to_target`, if they are shown."""
+    if all(row.target is None for row in rows):
+        return []
+    return [
+        "Rounds and bytes to target: up to the first evaluated round whose accuracy is at least the target. Unless "
+        "--target is given, the target is what all methods reach on the same data set and degree, rounded down."
+    ]
 
 
 def mixes_label_spaces(rows: Sequence[Row]) -> bool:

@@ -4,15 +4,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from coterie import recipe as recipes
 from coterie import registry
 from coterie.errors import UserError
 from coterie.lab.papers.comparison import Row, accuracy
+from coterie.lab.papers.figure import curve_panels
 from coterie.lab.papers.measured import Percentage
 from coterie.lab.papers.sheet import PublishedUsers, Sheet
 from coterie.recipe import Recipe, Tables
+from coterie.report.panels import Panel
 from coterie.report.tables import Table
 
 SCALES = ("small", "full")
@@ -85,6 +87,9 @@ class Cell:
 class Experiment(ABC):
     """A table or figure of a paper. The first line of the docstring is its title."""
 
+    along: ClassVar[Sequence[str]] = ("method",)
+    """Axes that distinguish the curves of a panel; the others distinguish panels. If empty, there is no figure."""
+
     @abstractmethod
     def variants(self) -> Iterable[Variant]:
         """Return all variants, in the order of the table."""
@@ -92,6 +97,10 @@ class Experiment(ABC):
     def table(self, rows: Sequence[Row]) -> Table:
         """Return the table of published and measured results."""
         return accuracy(rows)
+
+    def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
+        """Return the panels of the figure, in rows. There is no figure if there are none."""
+        return curve_panels(rows, self.along) if self.along else []
 
     def choose(self, name: str, wanted: Mapping[str, Sequence[str]]) -> list[Variant]:
         """Return the variants that have the wanted values. `name` is the name of the experiment, for errors."""

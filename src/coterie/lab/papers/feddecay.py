@@ -8,6 +8,7 @@ own rate. All splits of a client have the same mix of classes. No run is stopped
 docs/results/feddecay.md.
 """
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Literal
@@ -16,7 +17,9 @@ from coterie.lab.papers.comparison import Row
 from coterie.lab.papers.experiment import Experiment, Variant
 from coterie.lab.papers.sheet import PublishedUsers, Sheet
 from coterie.lab.papers.user_tables import over_users, validated
+from coterie.measure.protocols import ADAPTED, AFTER, Protocol
 from coterie.recipe import Tables, load
+from coterie.report.panels import Line, Panel, look
 from coterie.report.tables import Table
 
 PUBMED, WRITERS = "feddecay/pubmed", "feddecay/writers"
@@ -109,8 +112,9 @@ class SST2(Comparison):
 
 
 class Grid(Experiment):
-    """All settings of all methods of one recipe."""
+    """All settings of all methods of one recipe. There is no figure, because test examples are not used to choose."""
 
+    along = ()
     recipe: str
 
     def variants(self) -> Iterator[Variant]:
@@ -152,6 +156,24 @@ class Beta(Experiment):
     def table(self, rows: Sequence[Row]) -> Table:
         return over_users(rows, {"decay": "exponential", "beta": "1.0"})
 
+    def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
+        return [[_by_beta(rows, ADAPTED), _by_beta(rows, AFTER)]] if any(row.each(ADAPTED.name) for row in rows) else []
+
+
+def _by_beta(rows: Sequence[Row], protocol: Protocol) -> Panel:
+    """Return the accuracy of the picked rounds against beta, for each decay. Both meet FedSGD at 0 and FedAvg at 1."""
+    lines = []
+    for n, decay in enumerate(("exponential", "linear")):
+        points = sorted(
+            (float(row.at["beta"]), statistics.fmean(each.values()))
+            for row in rows
+            if row.at["decay"] == decay or row.at["beta"] in ("0.0", "1.0")
+            if (each := row.each(protocol.name))
+        )
+        lines.append(Line(decay, [beta for beta, _ in points], [mean for _, mean in points], *look(n)))
+    caption = "At the round with the best validation score, mean over seeds."
+    return Panel(f"PubMed, {protocol.title}", "accuracy (%)", lines, caption, "beta", logarithmic=False)
+
 
 def _users(*figures: float) -> PublishedUsers:
     return {"existing": [figures[0]], "new": [figures[1]]} if figures else {}
@@ -183,6 +205,8 @@ class Tuned(Experiment):
 class Weights(Experiment):
     """FedDecay on PubMed with two values of beta, against FedAvg with clients weighted equally and by size."""
 
+    along = ("method", "weights", "beta")
+
     def variants(self) -> Iterator[Variant]:
         for users in ("sizes", "equal"):
             at = {"method": "fedavg", "weights": users, "beta": "1.0"}
@@ -197,6 +221,8 @@ class Weights(Experiment):
 
 class WritersEpochs(Experiment):
     """FedDecay on MNIST by writer, decayed per step and per epoch, compared with FedAvg."""
+
+    along = ("method", "unit", "rate", "beta")
 
     def variants(self) -> Iterator[Variant]:
         yield Variant({"method": "fedavg", "unit": "none", "rate": "0.5", "beta": "1.0"}, WRITERS)

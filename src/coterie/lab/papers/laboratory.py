@@ -10,7 +10,9 @@ from typing import Any
 
 from coterie.errors import UserError
 from coterie.lab.papers.experiment import check_scale, choose
+from coterie.lab.papers.figure import write_figure
 from coterie.recipe import Recipe
+from coterie.report.panels import Panel
 from coterie.report.tables import Table
 from coterie.storage.files import write_atomically
 from coterie.storage.origin import first_difference
@@ -61,8 +63,12 @@ class Laboratory(ABC):
         """Return the tables of the results so far, which are given by the names of their measurements."""
 
     @abstractmethod
-    def page(self, results: Mapping[str, Result], tables: Sequence[Table]) -> str:
-        """Return a page with the tables and with curves, as HTML."""
+    def panels(self, results: Mapping[str, Result]) -> list[list[Panel]]:
+        """Return the panels of the figure, in rows."""
+
+    @abstractmethod
+    def facts(self) -> list[str]:
+        """Return short facts for the head of the page."""
 
     @cached_property
     def chosen(self) -> list[Measurement]:
@@ -81,14 +87,15 @@ class Laboratory(ABC):
         write_atomically(path, (json.dumps(content, separators=(",", ":")) + "\n").encode())
 
     def report(self) -> list[Table]:
-        """Return the tables of all results so far. Also writes table.md and page.html."""
+        """Return the tables of all results so far. Also writes table.md, page.html and figure.svg."""
         results = {each.name: kept for each in self.chosen if (kept := self._kept(each)) is not None}
         if not results:
             raise UserError(f"{self.out} has no results yet; omit --only-table to measure them")
         tables = self.tables(results)
         self.out.mkdir(parents=True, exist_ok=True)
         write_atomically(self.out / "table.md", "\n".join(table.markdown() for table in tables).encode())
-        write_atomically(self.out / "page.html", self.page(results, tables).encode())
+        what = (self.__doc__ or self.name).splitlines()[0].rstrip(".")
+        write_figure(self.out, what, self.facts(), tables, self.panels(results))
         return tables
 
     def _path(self, measurement: Measurement) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coterie.errors import UserError
+from coterie.lab.papers.curve import Curve
 from coterie.lab.papers.users import Picked, pick
 from coterie.measure.protocols import PARTICIPANTS, Statistics
 from coterie.measure.record import Record
@@ -50,11 +51,18 @@ class Measured(NamedTuple):
     """Accuracy of `adapted` in percent if each client chooses only among its own classes."""
     stored_bytes: float | None = None
     """Mean size of the personal state that an existing client stores between rounds."""
+    curve: Curve | None = None
+    """Evaluated rounds. Only a single run has them, and runs that were stored by older versions do not."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as in runs.json."""
-        plain = {key: list(value) if isinstance(value, Percentage) else value for key, value in self._asdict().items()}
-        return {**plain, "picked": self.picked and self.picked.as_dict()}
+        figures = {key: value for key, value in self._asdict().items() if key != "curve"}
+        plain = {key: list(value) if isinstance(value, Percentage) else value for key, value in figures.items()}
+        return {
+            **plain,
+            "picked": self.picked and self.picked.as_dict(),
+            **({"curve": self.curve.as_dict()} if self.curve else {}),
+        }
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Measured":
@@ -64,6 +72,8 @@ class Measured(NamedTuple):
         }
         if picked := content.get("picked"):
             figures["picked"] = Picked.from_dict(picked)
+        if curve := content.get("curve"):
+            figures["curve"] = Curve.from_dict(curve)
         return cls(**figures)
 
 
@@ -92,6 +102,7 @@ def figures_of(folder: Path, protocol: str) -> Measured:
         restricted=_percent(summary.existing.as_is.restricted_mean),
         adapted_restricted=_percent(summary.existing.adapted.restricted_mean),
         stored_bytes=summary.stored_bytes,
+        curve=Curve.of(records, protocol),
     )
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 from coterie.lab.papers.comparison import Row, accuracy, cost
 from coterie.lab.papers.experiment import Experiment, Variant
+from coterie.lab.papers.figure import curve_panels
 from coterie.lab.papers.measured import Percentage
 from coterie.lab.papers.rates import best, remarks
 from coterie.recipe import Tables, load
+from coterie.report.panels import Panel
 from coterie.report.tables import Table
 
 DEGREES = ("high", "medium", "no")
@@ -70,6 +72,8 @@ class Table2(Experiment):
 class Table3(Experiment):
     """PFLEGO, Table 3: seconds per round on Omniglot."""
 
+    along = ()
+
     def variants(self) -> Iterator[Variant]:
         few: Tables = {"run": {"rounds": 4, "eval_last": 1}, "eval": {"adapt_steps": 0, "clients": 1}}
         for method in METHODS:
@@ -77,6 +81,21 @@ class Table3(Experiment):
 
     def table(self, rows: Sequence[Row]) -> Table:
         return cost(rows, reference="pflego")
+
+
+class Figures2To5(Experiment):
+    """PFLEGO, Figures 2 to 5: PFLEGO, FedAvg and FedPer at three degrees of personalization, evaluated every 5 rounds.
+
+    They are cells of Table 1. Figure 2 is MNIST, Figure 3 Fashion-MNIST, Figure 4 CIFAR-10 and Figure 5 EMNIST.
+    """
+
+    def variants(self) -> Iterator[Variant]:
+        often: Tables = {"run": {"eval_every": 5}}
+        for data, degree, method in product(
+            ("mnist", "fashion-mnist", "cifar-10", "emnist"), DEGREES, ("pflego", "fedavg", "fedper")
+        ):
+            at = {"data": data, "degree": degree, "method": method}
+            yield Variant(at, f"pflego/{data}-{degree}", often)
 
 
 class Figure7(Experiment):
@@ -115,6 +134,8 @@ class Figure9(Experiment):
     Figure 7.
     """
 
+    along = ("beta",)
+
     def variants(self) -> Iterator[Variant]:
         for rho, beta in product((0.001, 0.002, 0.003), (0.001, 0.009, 0.03, 0.1341)):
             at = {"rho": str(rho), "beta": str(beta), "method": "pflego"}
@@ -128,6 +149,8 @@ class Averaging(Experiment):
     remain. The weights of the average sum to one, so they are unbiased only if all clients have the same size. The
     step of the head is scaled by alpha_i (eq. 5), which is small. And PFLEGO uses Adam.
     """
+
+    along = ("aggregation", "method")
 
     def variants(self) -> Iterator[Variant]:
         for data, degree in product(("mnist", "fashion-mnist"), DEGREES):
@@ -177,3 +200,6 @@ class Fair(Experiment):
     def table(self, rows: Sequence[Row]) -> Table:
         chosen = accuracy(best(rows))
         return replace(chosen, notes=[*chosen.notes, *remarks(rows)])
+
+    def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
+        return curve_panels(best(rows), ("method", "rate"))

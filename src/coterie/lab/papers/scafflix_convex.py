@@ -30,6 +30,7 @@ from coterie.lab.papers.mixtures import Logistic, Mixtures, Vector, logistics, o
 from coterie.models.module import Own
 from coterie.prepare import Prepared, prepare
 from coterie.recipe import Recipe, Tables
+from coterie.report.panels import Panel
 from coterie.report.tables import Table
 
 RECIPE = "scafflix/mushrooms"
@@ -211,9 +212,11 @@ class ScafflixConvex(Laboratory):
     def tables(self, results: Mapping[str, Result]) -> list[Table]:
         return figures.tables(self._placed(results))
 
-    def page(self, results: Mapping[str, Result], tables: Sequence[Table]) -> str:
-        what = (self.__doc__ or self.name).splitlines()[0].rstrip(".")
-        return figures.page(what, self.seeds, self._placed(results), tables)
+    def panels(self, results: Mapping[str, Result]) -> list[list[Panel]]:
+        return figures.panels(self._placed(results))
+
+    def facts(self) -> list[str]:
+        return figures.facts(self.seeds)
 
     def _placed(self, results: Mapping[str, Result]) -> list[figures.PlacedResult]:
         return [figures.PlacedResult(each.at, results[each.name]) for each in self.chosen if each.name in results]

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from coterie.lab.papers.laboratory import Result
-from coterie.report.lab_page import Line, Panel, lab_page
+from coterie.report.panels import Line, Panel
 from coterie.report.tables import Table
 from coterie.report.units import DASH
 
@@ -205,15 +205,15 @@ def _iterations(placed: Sequence[PlacedResult]) -> Table:
     return Table(["data", "start", *tolerances, "last / first"], lines, title, notes)
 
 
-def page(title: str, seeds: int, placed: Sequence[PlacedResult], made: Sequence[Table]) -> str:
-    """Return the page of the experiment as HTML: curves and tables."""
-    facts = [
-        "l2-regularised logistic regression, mu = 0.1",
-        "8 clients",
-        f"{seeds} seed{'s' * (seeds > 1)} of the coin",
-    ]
-    rows = [*_convergence_panels(placed), *_step_panels(placed), *_inexact_panels(placed), *_iteration_panels(placed)]
-    return lab_page(title, facts, made, rows)
+def facts(seeds: int) -> list[str]:
+    """Return what all curves have in common."""
+    coin = f"{seeds} seed{'s' * (seeds > 1)} of the coin"
+    return ["l2-regularised logistic regression, mu = 0.1", "8 clients", coin]
+
+
+def panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
+    """Return the panels of all results so far."""
+    return [*_convergence_panels(placed), *_step_panels(placed), *_inexact_panels(placed), *_iteration_panels(placed)]
 
 
 def _convergence_panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
@@ -248,7 +248,7 @@ def _inexact_panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
         row = []
         for how, by_tolerance in (("by tolerance", True), ("by number of local steps", False)):
             lines = [
-                Line(variant, [abs(gap) for gap in curve["gap"]], n)
+                Line(variant, range(len(curve["gap"])), [abs(gap) for gap in curve["gap"]], n)
                 for n, variant in enumerate(
                     each for each in curves.values("variant") if each.startswith("eps") is by_tolerance
                 )
@@ -267,7 +267,10 @@ def _iteration_panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
             Panel(
                 f"{each.at['data']}, steps to a local optimum from {start}, Figure 12",
                 "local steps",
-                [Line(f"eps {eps}", counts, n, first=1) for n, (eps, counts) in enumerate(by_tolerance.items())],
+                [
+                    Line(f"eps {eps}", range(1, len(counts) + 1), counts, n)
+                    for n, (eps, counts) in enumerate(by_tolerance.items())
+                ],
                 "100 clients, label-wise.",
                 "client",
             )
@@ -278,14 +281,17 @@ def _iteration_panels(placed: Sequence[PlacedResult]) -> list[list[Panel]]:
 
 
 def _pair(title: str, caption: str, lines: Mapping[tuple[str, int, str], Sequence[Result]]) -> list[Panel]:
-    """Return two panels, one with objective gaps and one with gradients."""
+    """Return two panels, one with objective gaps and one with gradients. Only solid lines are in the legend."""
     kinds = (("gap", "objective gap"), ("gradient", "squared gradient norm"))
     return [
-        Panel(
-            title, axis, [Line(name, _mean(curves, key), n, dash) for (name, n, dash), curves in lines.items()], caption
-        )
+        Panel(title, axis, [_line(*look, curves, key) for look, curves in lines.items()], caption)
         for key, axis in kinds
     ]
+
+
+def _line(name: str, color: int, dash: str, curves: Sequence[Result], key: str) -> Line:
+    values = _mean(curves, key)
+    return Line(name, range(len(values)), values, color, dash, dash == "solid")
 
 
 def _mean(curves: Sequence[Result], key: str) -> list[float]:

@@ -11,13 +11,16 @@ What the paper plots as Scafflix at round T is closest to FLIX with one local st
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from coterie.lab.papers.comparison import Row, text
 from coterie.lab.papers.experiment import Experiment, Variant
+from coterie.lab.papers.figure import curve_panels
 from coterie.lab.papers.measured import Percentage
 from coterie.lab.papers.rates import best, remarks
 from coterie.recipe import Tables, load
+from coterie.report.panels import Panel
 from coterie.report.tables import Table
 from coterie.report.units import DASH
 
@@ -56,6 +59,10 @@ class Nets(Experiment):
 
     def table(self, rows: Sequence[Row]) -> Table:
         return counted(rows)
+
+    def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
+        chosen = [replace(row, at={axis: row.at[axis] for axis in row.at if axis != "rate"}) for row in best(rows)]
+        return curve_panels(chosen, ("method", "setting", "steps", "rounds"))
 
 
 def _recipe(data: str) -> str:

@@ -2,8 +2,18 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from coterie.lab.papers.comparison import LABEL_SPACES, MIXED, Row, filled, mixes_label_spaces, text
+from coterie.lab.papers.comparison import (
+    LABEL_SPACES,
+    MIXED,
+    Row,
+    filled,
+    mixes_label_spaces,
+    target_notes,
+    text,
+    to_target,
+)
 from coterie.lab.papers.users import Picked, SeedMean, paired, seed_mean
 from coterie.measure.protocols import ADAPTED, AFTER, AS_IS, BEFORE
 from coterie.report.tables import Table
@@ -43,6 +53,7 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
                     "bytes": scaled(_mean(picked, "bytes"), "B"),
                     "FLOP": scaled(_mean(picked, "flops"), ""),
                     "state": scaled(row.measured and row.measured.stored_bytes, "B"),
+                    **to_target(row if kind == AS_IS.group else replace(row, target=None)),
                 }
             )
     notes = [
@@ -55,6 +66,7 @@ def over_users(rows: Sequence[Row], reference: Mapping[str, str]) -> Table:
     ]
     if mixes_label_spaces(rows):
         notes.append(f"{MIXED.partition('. ')[0]}.")
+    notes += target_notes(rows)
     return filled(lines, {"users", *rows[0].at, "measured"}, notes)
 
 

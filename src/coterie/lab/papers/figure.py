@@ -1,0 +1,95 @@
+"""The figure of an experiment: panels from the curves of its cells, and the files that show them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coterie.report.lab_page import lab_page
+from coterie.report.panels import Line, Panel, look
+from coterie.report.svg import svg
+from coterie.report.tables import Table
+from coterie.storage.files import write_atomically
+
+if TYPE_CHECKING:
+    from coterie.lab.papers.comparison import Row
+
+Place = tuple[str, ...]
+
+
+def curve_panels(rows: Sequence["Row"], along: Sequence[str]) -> list[list[Panel]]:
+    """Return the accuracy and the training loss against rounds, with the curves of comparable rows in one panel.
+
+    Args:
+        rows: rows of the table. Those without a curve are omitted.
+        along: axes of the experiment that distinguish the curves of a panel. There is a panel for each combination of
+            the others.
+    """
+    drawn = [row for row in rows if row.curve]
+    names = list(dict.fromkeys(_named(row.at, along) for row in rows))
+    places = dict.fromkeys(tuple((axis, row.at[axis]) for axis in row.at if axis not in along) for row in drawn)
+    figure = []
+    for place in places:
+        of_place = {_named(row.at, along): row.curve for row in drawn if dict(place).items() <= row.at.items()}
+        title = ", ".join(_told(axis, value) for axis, value in place)
+        looks = [(name, curve, *look(names.index(name))) for name, curve in of_place.items() if curve]
+        figure.append(
+            [
+                Panel(
+                    title,
+                    axis,
+                    [
+                        Line(
+                            name,
+                            [point.round for point in curve],
+                            [getattr(point, key) for point in curve],
+                            color,
+                            dash,
+                        )
+                        for name, curve, color, dash in looks
+                    ],
+                    caption,
+                    logarithmic=logarithmic,
+                )
+                for axis, key, logarithmic, caption in QUANTITIES
+            ]
+        )
+    return figure
+
+
+QUANTITIES = (
+    ("test accuracy (%)", "accuracy", False, "Accuracy under the protocol of the table."),
+    ("training loss", "loss", True, "Training loss of all existing users."),
+)
+"""Panels of each place: title of the axis, attribute of a point, whether the axis is logarithmic, and caption."""
+
+
+def without_curve(rows: Sequence["Row"]) -> list[str]:
+    """Return a note on finished rows without a curve, if others have one."""
+    missing = [" ".join(row.at.values()) for row in rows if row.runs and not row.curve]
+    if not missing or not any(row.curve for row in rows):
+        return []
+    return [f"Not in the figure, as they were measured before curves were kept: {'; '.join(missing)}."]
+
+
+def write_figure(
+    out: Path,
+    title: str,
+    facts: Sequence[str],
+    tables: Sequence[Table],
+    panels: Sequence[Sequence[Panel]],
+    notes: Sequence[str] = (),
+) -> None:
+    """Write the figure as figure.svg, and as page.html together with the tables."""
+    write_atomically(out / "page.html", lab_page(title, facts, tables, panels).encode())
+    write_atomically(out / "figure.svg", svg(title, panels, notes).encode())
+
+
+def _named(at: Mapping[str, str], along: Sequence[str]) -> str:
+    return ", ".join(_told(axis, at[axis]) for axis in along if axis in at)
+
+
+def _told(axis: str, value: str) -> str:
+    """Return a value on an axis as a part of a title."""
+    if axis == "degree":
+        return f"{value} personalization"
+    return value if axis in ("data", "method", "aggregation", "part", "setting") else f"{axis} = {value}"
