@@ -82,7 +82,8 @@ def simulate(method: str, folder: Path) -> dict[str, Tree]:
 
 
 def tensors_of(counts: dict[str, float]) -> Tree:
-    return {name: torch.tensor(count) for name, count in counts.items()}
+    kinds = {name: torch.float64 if isinstance(count, float) else None for name, count in counts.items()}
+    return {name: torch.tensor(count, dtype=kinds[name]) for name, count in counts.items()}
 
 
 def keep(path: Path, tree: Tree) -> None:

@@ -130,8 +130,8 @@ def test_a_row_is_compared_with_the_reference_of_its_own_data_set():
         return Row({"data": data, "beta": beta}, "adapted", None, None, [run], "", seeds=[0])
 
     table = over_users([row("a", "0", 1.0), row("a", "1", 0.0), row("b", "0", 2.0), row("b", "1", 0.0)], {"beta": "1"})
-    column = table.columns.index("against 1")
-    assert [line[column] for line in table.rows[:4]] == ["+1.00", "–", "+2.00", "–"]  # noqa: RUF001
+    column = table.headings.index("against 1")
+    assert [line[column] for line in table.lines[:4]] == ["+1.00", "–", "+2.00", "–"]  # noqa: RUF001
 
 
 # Rows of Tables 8 to 10: epochs, rate, and regularization or decay, on FEMNIST, SST-2 and PubMed. Linear decay is
