@@ -49,7 +49,7 @@ def passes(setup: ref.Game, engine: str, who: list[int]) -> Counter[tuple[str, b
 
 
 def test_the_methods_that_adapt_the_head_only():
-    assert HEADS_ONLY == ["fedbabu", "fedrecon", "fedrep", "pflego"]
+    assert HEADS_ONLY == ["fedbabu", "fedpac", "fedrecon", "fedrep", "pflego"]
 
 
 @pytest.mark.parametrize("kind", ["mlp", "deep head"])

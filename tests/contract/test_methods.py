@@ -10,8 +10,9 @@ from torch import nn
 
 import reference as ref
 from coterie import Federation, registry
+from coterie.core.answers import exchanged, letter_of
 from coterie.core.counting import CountFlops
-from coterie.core.method import FixedBody, Receives
+from coterie.core.method import Exchanges, FixedBody, Receives
 from coterie.core.tree import stack
 from coterie.measure.cost import Cost, local_work
 from coterie.measure.record import Record
@@ -87,12 +88,20 @@ def test_only_what_is_shared_travels_and_nothing_is_mutated(name, model):
     received = reply.personal
     if isinstance(method, Receives):
         received = method.receive(task, after, reply.personal, rnd)
+    if isinstance(method, Exchanges):
+        (letter,) = exchanged(method, {0: reply.letter}, rnd).values()
+        received = method.read(task, received, letter, rnd)
     method.adapt(task, shared, personal, data, 3)
     assert all(same(old, new) for old, new in zip(before, (shared, memory, personal), strict=True))
     assert reply.tensors.keys() <= shared.keys()
     assert all(value.ndim == 0 for value in reply.numbers.values()), "more than numbers about the client"
     assert received.keys() == personal.keys()
-    for old, new in ((shared, after), (memory, remembered), (personal, received)):
+    for old, new in (
+        (shared, after),
+        (memory, remembered),
+        (personal, received),
+        (letter_of(method, task), reply.letter),
+    ):
         assert {name: (value.shape, value.dtype) for name, value in old.items()} == {
             name: (value.shape, value.dtype) for name, value in new.items()
         }

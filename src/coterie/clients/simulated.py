@@ -13,7 +13,7 @@ from coterie.clients.engine import Call, Cohort, Engine, reporting, take
 from coterie.clients.workload import Workload
 from coterie.core.counting import CountFlops
 from coterie.core.data import Index
-from coterie.core.method import Prepares, Receives, Round, Tree
+from coterie.core.method import Exchanges, Prepares, Receives, Round, Tree
 from coterie.core.tree import moved
 from coterie.measure.cost import Cost, local_work
 from coterie.storage.checkpoint import load_checkpoint, save_checkpoint
@@ -61,17 +61,21 @@ class Simulated(Clients):
         return Replies(
             agreed.total.result() if agreed else None,
             list(self._pending),
+            agreed.letters if agreed else {},
             results.refused,
             results.scores,
             cost + Cost(bytes_up=results.bytes_up, flops=owed),
             results.scoring_seconds,
         )
 
-    def keep(self, shared: Tree, rnd: Round) -> None:
+    def keep(self, shared: Tree, letters: Mapping[int, Tree], rnd: Round) -> None:
         kept, self._pending = self._pending, {}
         if isinstance(self.load.work.method, Receives):
             states = (list(kept.values()),)
             kept = self.engine.answers(self.load, Call(partial(work.receive, rnd=rnd), shared, list(kept), states))
+        if isinstance(self.load.work.method, Exchanges):
+            arrived = (list(kept.values()), [letters[client] for client in kept])
+            kept = self.engine.answers(self.load, Call(partial(work.read, rnd=rnd), {}, list(kept), arrived))
         self.store.put(kept)
 
     def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from coterie import streams
-from coterie.core.answers import shared_of
+from coterie.core.answers import letter_of, shared_of
 from coterie.core.method import (
     AdaptsHead,
     Client,
     Data,
+    Exchanges,
     Inputs,
     Labels,
     Method,
@@ -85,6 +86,11 @@ class Work:
     def _pattern(self) -> Tree:
         return shared_of(self.method, self.task)
 
+    @cached_property
+    def letter(self) -> Tree:
+        """A letter as clients send it; it is empty if the method has none."""
+        return letter_of(self.method, self.task)
+
     def create(self, name: str, num_outputs: int) -> Tree:
         """Return the personal state of a client before anything has happened."""
         seed = streams.key(self.seed, "personal", 0, name)
@@ -119,6 +125,13 @@ def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]
     if not isinstance(work.method, Receives):
         return (personal,)
     return (_state("receive", work.method.receive(work.task, shared, personal, rnd)),)
+
+
+def read(work: Work, nothing: Tree, personal: Tree, letter: Tree, rnd: Round) -> tuple[Tree]:  # noqa: ARG001
+    """Return the personal state after the client's letter has arrived. No broadcast comes with it."""
+    if not isinstance(work.method, Exchanges):
+        return (personal,)
+    return (_state("read", work.method.read(work.task, personal, letter, rnd)),)
 
 
 def evaluate(work: Work, shared: Tree, personal: Tree, train: Data, *tested: Data, steps: int) -> tuple[Tree, ...]:
