@@ -110,10 +110,10 @@ def test_only_what_is_shared_travels_and_nothing_is_mutated(name, model):
 def costed() -> list[Any]:
     """Return (method, model) for all models, but logreg without the methods that need not have a gradient there.
 
-    A method with a fixed body takes a gradient over features that leads to no parameter of logreg. FedBABU trains
-    nothing else than a body.
+    A method with a fixed body takes a gradient over features that leads to no parameter of logreg. So does FedPAC, and
+    FedBABU trains nothing else than a body.
     """
-    fixed = ["fedbabu"] + [name for name in METHODS if issubclass(registry.load("method", name), FixedBody)]
+    fixed = ["fedbabu", "fedpac"] + [name for name in METHODS if issubclass(registry.load("method", name), FixedBody)]
     return [(name, model) for name in METHODS for model in MODELS if not (model == "logreg" and name in fixed)]
 
 
@@ -253,10 +253,10 @@ def test_local_batchnorm_buffers_never_leave_the_client(name):
     setup = make(name, "conv", "local")
     shared, _, store = start(setup)
     buffers = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
-    tensors, _, personal = setup.method.local_update(
+    tensors, _, personal, letter = setup.method.local_update(
         setup.task, shared, store[0], setup.data(0, "train", 1), ref.announced(setup, 4)
     )
-    assert not buffers & (shared.keys() | tensors.keys())
+    assert not buffers & (shared.keys() | tensors.keys() | letter.keys())
     assert buffers <= personal.keys()
     assert not torch.equal(personal["norm.running_mean"], store[0]["norm.running_mean"])
 

@@ -13,7 +13,7 @@ from coterie.clients.engine import Call, Cohort, Engine, reporting, take
 from coterie.clients.workload import Workload
 from coterie.core.counting import CountFlops
 from coterie.core.data import Index
-from coterie.core.method import Exchanges, Prepares, Receives, Round, Tree
+from coterie.core.method import Prepares, Receives, Round, Tree
 from coterie.core.tree import moved
 from coterie.measure.cost import Cost, local_work
 from coterie.storage.checkpoint import load_checkpoint, save_checkpoint
@@ -73,7 +73,7 @@ class Simulated(Clients):
         if isinstance(self.load.work.method, Receives):
             states = (list(kept.values()),)
             kept = self.engine.answers(self.load, Call(partial(work.receive, rnd=rnd), shared, list(kept), states))
-        if isinstance(self.load.work.method, Exchanges):
+        if any(letters.values()):
             arrived = (list(kept.values()), [letters[client] for client in kept])
             kept = self.engine.answers(self.load, Call(partial(work.read, rnd=rnd), {}, list(kept), arrived))
         self.store.put(kept)

@@ -67,11 +67,11 @@ class Work:
 
     @cached_property
     def shares_head(self) -> bool:
-        """Whether one head serves all clients."""
-        return set(self.task.head) <= self._pattern.keys()
+        """Whether all heads have the size of the model's own: clients share one, or send theirs in letters."""
+        return set(self.task.head) <= self._pattern.keys() | self.letter.keys()
 
     def num_outputs(self, num_labels: int) -> int:
-        """Return the width of a client's head: that of the shared head, or the size of its label space."""
+        """Return the width of a client's head: that of the model's own, or the size of its label space."""
         return self.task.num_outputs if self.shares_head else max(1, num_labels)
 
     def stream(self, name: str, index: int) -> int:

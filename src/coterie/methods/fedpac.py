@@ -155,9 +155,7 @@ class FedPAC(AdaptsHead, Exchanges):
 
 def _by_class(task: Task) -> Tensor:
     """Return zeros (C, d), for C classes and d features."""
-    features = task.features(task.initial, task.sample(1))
-    positions = task.head_outputs(task.initial, features).ndim - 1
-    return features.new_zeros(task.num_outputs, features.flatten(positions).shape[-1])
+    return task.initial[task.params[0]].new_zeros(task.num_outputs, task.num_features)
 
 
 def _answers(task: Task, data: Data) -> Tensor:
