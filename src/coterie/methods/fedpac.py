@@ -22,37 +22,24 @@ The objective of step 3 estimates the test loss of a combined head: a variance, 
 between the distributions of clients. The server sees φ_i, h_i and V_i of every single client of the cohort. A client
 outside the cohort keeps its head, and a new user gets one by step 5. Without step 3 and with λ = 0 this is FedRep.
 The authors' code has s = "1 epoch" and τ = "5 epochs" with batches of 50, η_g = 0.1 and η_f = 0.01.
-Deviation: clients send (n_iy / N_i) c_iy and n_iy / N_i, from which the weights N_i / Σ_j N_j give the same c_y.
+Deviation: clients send p_iy = n_iy / N_i and p_iy c_iy. The server averages both by size and announces them. Their
+quotient is c_y, and a class without a centroid has zeros.
 Deviation: the authors' code has momentum and weight decay in steps 5 and 6. In step 3 it drops small eigenvalues of the
 matrix and small a_j; here step 3 is solved exactly.
 Deviation: steps 4 and 5 share one pass through the body, so that with dropout step 5 sees one mask. Buffers follow the
 passes of steps 4 and 6. With BatchNorm, the features of steps 4 and 7 are those of one batch with all examples.
 """
 
-from functools import partial
-
 import torch
 from torch import Tensor
 from torch.func import grad
-from torch.nn.functional import embedding
 
 from coterie.core.fields import BatchSize, Length, LocalSteps, Rate
-from coterie.core.method import (
-    AdaptsHead,
-    Client,
-    Data,
-    Exchanges,
-    Passes,
-    Reply,
-    Round,
-    Task,
-    Tree,
-    Update,
-    settings,
-    sgd_passes,
-)
+from coterie.core.method import AdaptsHead, Client, Data, Exchanges, Passes, Reply, Round, Task, Tree, Update, settings
 from coterie.core.objective import Classification
+from coterie.core.passes import sgd_passes
 from coterie.core.steps import head_descent, turns
+from coterie.core.steps.class_means import class_means, class_sums, distance_to
 from coterie.core.steps.simplex import least_on_simplex
 from coterie.core.tree import descend, displacement, pick, shift
 from coterie.errors import UserError
@@ -81,35 +68,35 @@ class FedPAC(AdaptsHead, Exchanges):
     def init_shared(self, task: Task) -> Tree:
         if not isinstance(task.objective, Classification):
             raise UserError("FedPAC aligns features by class, but the targets are numbers; choose another method")
-        return {**task.shared_body(), ".c": _by_class(task), ".p": _by_class(task)[:, 0]}
+        zeros = _zeros(task)
+        return {**task.shared_body(), ".pc": zeros, ".p": zeros[:, 0].clone()}
 
     def init_personal(self, task: Task, client: Client) -> Tree:
         return {**task.new_head(client.num_outputs, client.seed), **task.personal_buffers()}
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         features, _, buffers = task.body_vjp({**shared, **personal}, data.x)
-        h, p, square = _class_means(task, features, data)
+        h, p, V = class_sums(task, features, data)
         known = shared[".p"] > 0
-        centroids = torch.where(known[:, None], shared[".c"], h / p.clamp(min=torch.finfo(p.dtype).tiny)[:, None])
+        c = torch.where(known[:, None], class_means(shared[".pc"], shared[".p"]), class_means(h, p))
+
         head = self.adapt_head(task, shared, personal, features, data, length(self.head_steps))
         start = {**shared, **personal, **buffers, **head}
-        after, loss = self._body_steps(task, start, data, rnd.steps, centroids, self.lam * known.any())
-        c, p, _ = _class_means(task, task.body_vjp(after, data.x)[0], data)
-        letter = {**head, ".h": h, ".V": (square - (h**2).sum()) / _answers(task, data).sum()}
-        moved = displacement(after, {name: value for name, value in shared.items() if name not in (".c", ".p")})
-        return Reply(
-            {**moved, ".c": c, ".p": p}, {"loss": loss}, pick(after, personal), letter if self.collaborate else {}
-        )
+        after, loss = self._body_steps(task, start, data, rnd.steps, c, self.lam * known.any())
+
+        pc, p, _ = class_sums(task, task.body_vjp(after, data.x)[0], data)
+        tensors = {**displacement(after, shared), ".pc": pc, ".p": p}
+        letter = {**head, ".h": h, ".V": V} if self.collaborate else {}
+        return Reply(tensors, {"loss": loss}, pick(after, personal), letter)
 
     def _body_steps(
-        self, task: Task, params: Tree, data: Data, steps: int, centroids: Tensor, strength: Tensor
+        self, task: Task, params: Tree, data: Data, steps: int, c: Tensor, lam: Tensor
     ) -> tuple[Tree, Tensor]:
         """Do step 6. Returns (params, loss at the last gradient, without R_i)."""
         last = torch.zeros(())
         for turn in turns(steps, data, self.batch_size):
             features, pull_back, buffers = task.body_vjp(params, turn.batch.x)
-            slope = partial(_aligned, task, params, turn.batch, centroids, strength)
-            g_features, loss = grad(slope, has_aux=True)(features)
+            g_features, loss = grad(_aligned, has_aux=True)(features, task, params, turn.batch, c, lam)
             (g,) = pull_back(g_features)
             stepped = descend(pick(params, task.body), g, self.eta_f)
             params, last = turn.kept({**params, **stepped, **buffers}, params), turn.kept_value(loss, last)
@@ -122,14 +109,11 @@ class FedPAC(AdaptsHead, Exchanges):
         return Passes(body.batch, body_forwards=n, body_backwards=n, head_steps=s, frozen_head=n, whole_features=2)
 
     def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
-        sums, p = update.tensors[".c"], update.tensors[".p"]
-        c = sums / p.clamp(min=torch.finfo(p.dtype).tiny)[:, None]  # rows of classes that nobody sent are zero
-        return {**shift(shared, update.tensors), ".c": c, ".p": p}, memory
+        return {**shift(shared, update.tensors), **pick(update.tensors, (".pc", ".p"))}, memory
 
     def letter_form(self, task: Task) -> Tree:
-        if not self.collaborate:
-            return {}
-        return {**pick(task.initial, task.head), ".h": _by_class(task), ".V": _by_class(task)[0, 0]}
+        zeros = _zeros(task)
+        return {**pick(task.initial, task.head), ".h": zeros, ".V": zeros[0, 0]} if self.collaborate else {}
 
     def exchange(self, letters: Tree, rnd: Round) -> Tree:
         if not self.collaborate:
@@ -153,30 +137,12 @@ class FedPAC(AdaptsHead, Exchanges):
         return head
 
 
-def _by_class(task: Task) -> Tensor:
+def _zeros(task: Task) -> Tensor:
     """Return zeros (C, d), for C classes and d features."""
     return task.initial[task.params[0]].new_zeros(task.num_outputs, task.num_features)
 
 
-def _answers(task: Task, data: Data) -> Tensor:
-    return task.objective.counted(data.y, data.mask)
-
-
-def _class_means(task: Task, features: Tensor, data: Data) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the class means times the class frequencies (C, d), the frequencies (C,), and the mean of ||f||²."""
-    f, y = features.flatten(data.y.ndim).flatten(0, -2), data.y.clamp(min=0).flatten()
-    counted = _answers(task, data).flatten().to(f.dtype)
-    share = counted / counted.sum()
-    p = f.new_zeros(task.num_outputs).index_add(0, y, share)
-    h = f.new_zeros(task.num_outputs, f.shape[-1]).index_add(0, y, share[:, None] * f)
-    return h, p, (share * (f**2).sum(1)).sum()
-
-
-def _aligned(
-    task: Task, params: Tree, data: Data, centroids: Tensor, strength: Tensor, features: Tensor
-) -> tuple[Tensor, Tensor]:
+def _aligned(features: Tensor, task: Task, params: Tree, data: Data, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
     """Return (ℓ_i + λ R_i, ℓ_i) as a function of the features."""
-    loss, counted = task.head_loss(params, features, data), _answers(task, data)
-    away = features.flatten(data.y.ndim) - embedding(data.y.clamp(min=0), centroids)
-    R = torch.where(counted, (away**2).mean(-1), 0).sum() / counted.sum()
-    return loss + strength * R, loss
+    loss = task.head_loss(params, features, data)
+    return loss + lam * distance_to(c, task, features, data), loss
