@@ -152,7 +152,7 @@ def representatives() -> list[str]:
     found: dict[str, str] = {}
     for method in ("fedavg", *METHODS):
         cls = registry.load("method", method)
-        names = ("local_update", "on_features", "adapt", "prepare", "receive", "personal_params", "predict")
+        names = ("local_update", "on_features", "adapt", "prepare", "receive", "read", "personal_params", "predict")
         parts = [inspect.getsource(getattr(cls, name)) for name in names if hasattr(cls, name)]
         found.setdefault(re.sub(r"self\.(eta|beta)\b", "rate", "".join(parts)), method)
     return sorted(found.values())

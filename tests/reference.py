@@ -80,6 +80,12 @@ def federation(sizes: tuple[int, ...] = (5, 3, 8, 1), features: int = 4, new: in
     return Federation.from_arrays(clients, new=held_out)
 
 
+def twins(number: int) -> Federation:
+    """Clients with the same examples."""
+    x, y = np.random.default_rng(0).normal(size=(6, 4)), np.arange(6) % 3
+    return Federation.from_arrays({f"c{i}": (x, y, x, y) for i in range(number)})
+
+
 @dataclass(frozen=True)
 class Game:
     """A small run before its first round, with everything that a test looks at."""

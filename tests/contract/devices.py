@@ -24,11 +24,11 @@ from coterie.clients.announcement import Announcement, Inputs
 from coterie.clients.work import Work
 from coterie.core import heads
 from coterie.core.data import Data
-from coterie.core.method import Prepares, Receives
+from coterie.core.method import Exchanges, Prepares, Receives
 from coterie.core.objective import Classification
 from coterie.core.steps import batches, dense
 from coterie.core.task import Task
-from coterie.core.tree import moved
+from coterie.core.tree import moved, pick
 from coterie.errors import UserError
 from coterie.methods import FedAvg
 from coterie.models.module import Own
@@ -124,6 +124,10 @@ def test_a_client_computes_on_its_device_alone_and_together_with_others(method, 
         if isinstance(does.method, Receives):
             after = work.local_update(does, shared, personal, here, rnd).personal
             on_device(work.receive(does, shared, after, rnd))
+        if isinstance(does.method, Exchanges):
+            sent = work.local_update(does, shared, personal, here, rnd).letter
+            back = pick(sent, [name for name in sent if not name.startswith(".")])
+            on_device(work.read(does, {}, personal, back, rnd))
 
 
 def test_unknown_tokens_are_found_before_the_model_is_on_its_device():

@@ -43,6 +43,7 @@ def live(folder: Path, arrays: Path) -> None:
         keep(folder / f"updated-{place}.safetensors", updated)
         after = load.work.received(load_file(folder / f"sent-{place + 1}.safetensors"))
         (personal,) = work.receive(load.work, after, reply.personal, rnd)
+        (personal,) = work.read(load.work, {}, personal, load_file(folder / f"letter-to-{place}.safetensors"), rnd)
         keep(folder / f"kept-{place}.safetensors", personal)
     shared = load.work.received(load_file(folder / f"sent-{place + 1}.safetensors"))
     train, test = load.data(0, "train", 0), load.data(0, "test", 0)

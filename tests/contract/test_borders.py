@@ -60,6 +60,7 @@ ONLY_IN = {
     "PIL": ("data/files/images.py", "data/sets/*.py"),
     "plotly": ("report/*.py", "lab/sweep/charts.py"),
     "pyarrow": ("data/own/table.py",),
+    "scipy": ("core/steps/simplex.py",),
     "rich": ("cli/*.py", "track/*.py", "report/*.py", "data/files/fetch.py"),
 }
 

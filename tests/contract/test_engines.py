@@ -34,8 +34,8 @@ DISTINCT = representatives()
 """Methods with client code of their own. The default tests take them, and `make test-all` takes all methods."""
 ON_FEATURES = ("fedavg", "fedbabu", "fedem", "fedrecon", "fedrep", "pflego", "scafflix")
 """Methods whose code depends on the kind of head or of target, and two that do not."""
-REFUSED = (("fedbabu", "vmap", "frozen head"), ("fedbabu", "vmap", "logreg"))
-"""Models that a method has nothing to train in."""
+REFUSED = (("fedbabu", "vmap", "frozen head"), ("fedbabu", "vmap", "logreg"), ("fedpac", "vmap", "numbers"))
+"""Models that a method has nothing to train in, and targets that it cannot use."""
 KINDS = ("counter", "deep head", "logreg", "norm average", "norm local", "numbers", "sequences", *HEADS)
 
 

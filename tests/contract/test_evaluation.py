@@ -49,7 +49,7 @@ def passes(setup: ref.Game, engine: str, who: list[int]) -> Counter[tuple[str, b
 
 
 def test_the_methods_that_adapt_the_head_only():
-    assert HEADS_ONLY == ["fedbabu", "fedrecon", "fedrep", "pflego"]
+    assert HEADS_ONLY == ["fedbabu", "fedpac", "fedrecon", "fedrep", "pflego"]
 
 
 @pytest.mark.parametrize("kind", ["mlp", "deep head"])
@@ -84,6 +84,8 @@ def test_a_model_that_adapts_as_a_whole_predicts_once_for_each_protocol(method):
 @pytest.mark.parametrize("kind", ["mlp", "deep head", "norm average", "norm local", "counter", "numbers", "sequences"])
 @pytest.mark.parametrize("method", HEADS_ONLY)
 def test_shared_passes_give_the_same_bits(method, kind):
+    if (method, kind) == ("fedpac", "numbers"):
+        pytest.skip("FedPAC needs classes")
     setup = game(method, kind, dtype="float32")
     does, shared, personal = setup.load.work, setup.method.init_shared(setup.task), ref.store(setup)[0]
     train, test = setup.data(0, "train", 0), setup.data(0, "test", 0)

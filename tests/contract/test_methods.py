@@ -10,8 +10,9 @@ from torch import nn
 
 import reference as ref
 from coterie import Federation, registry
+from coterie.core.answers import exchanged, letter_of
 from coterie.core.counting import CountFlops
-from coterie.core.method import FixedBody, Receives
+from coterie.core.method import Exchanges, FixedBody, Receives
 from coterie.core.tree import stack
 from coterie.measure.cost import Cost, local_work
 from coterie.measure.record import Record
@@ -87,12 +88,20 @@ def test_only_what_is_shared_travels_and_nothing_is_mutated(name, model):
     received = reply.personal
     if isinstance(method, Receives):
         received = method.receive(task, after, reply.personal, rnd)
+    if isinstance(method, Exchanges):
+        (letter,) = exchanged(method, {0: reply.letter}, rnd).values()
+        received = method.read(task, received, letter, rnd)
     method.adapt(task, shared, personal, data, 3)
     assert all(same(old, new) for old, new in zip(before, (shared, memory, personal), strict=True))
     assert reply.tensors.keys() <= shared.keys()
     assert all(value.ndim == 0 for value in reply.numbers.values()), "more than numbers about the client"
     assert received.keys() == personal.keys()
-    for old, new in ((shared, after), (memory, remembered), (personal, received)):
+    for old, new in (
+        (shared, after),
+        (memory, remembered),
+        (personal, received),
+        (letter_of(method, task), reply.letter),
+    ):
         assert {name: (value.shape, value.dtype) for name, value in old.items()} == {
             name: (value.shape, value.dtype) for name, value in new.items()
         }
@@ -101,10 +110,10 @@ def test_only_what_is_shared_travels_and_nothing_is_mutated(name, model):
 def costed() -> list[Any]:
     """Return (method, model) for all models, but logreg without the methods that need not have a gradient there.
 
-    A method with a fixed body takes a gradient over features that leads to no parameter of logreg. FedBABU trains
-    nothing else than a body.
+    A method with a fixed body takes a gradient over features that leads to no parameter of logreg. So does FedPAC, and
+    FedBABU trains nothing else than a body.
     """
-    fixed = ["fedbabu"] + [name for name in METHODS if issubclass(registry.load("method", name), FixedBody)]
+    fixed = ["fedbabu", "fedpac"] + [name for name in METHODS if issubclass(registry.load("method", name), FixedBody)]
     return [(name, model) for name in METHODS for model in MODELS if not (model == "logreg" and name in fixed)]
 
 
@@ -244,10 +253,10 @@ def test_local_batchnorm_buffers_never_leave_the_client(name):
     setup = make(name, "conv", "local")
     shared, _, store = start(setup)
     buffers = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
-    tensors, _, personal = setup.method.local_update(
+    tensors, _, personal, letter = setup.method.local_update(
         setup.task, shared, store[0], setup.data(0, "train", 1), ref.announced(setup, 4)
     )
-    assert not buffers & (shared.keys() | tensors.keys())
+    assert not buffers & (shared.keys() | tensors.keys() | letter.keys())
     assert buffers <= personal.keys()
     assert not torch.equal(personal["norm.running_mean"], store[0]["norm.running_mean"])
 

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from coterie.clients import work
 from coterie.clients.engine import Call, Group
 from coterie.clients.loop import Loop
 from coterie.clients.workload import Workload
-from coterie.core.method import Tree
+from coterie.core.method import Reply, Round, Tree
 from coterie.core.tree import unstack
 from coterie.models.mlp import MLP
 from coterie.prepare import prepare
@@ -46,6 +46,14 @@ class Recording(Loop):
 seen: dict[str, list[list[Tree]]] = {}
 
 
+class Posting(ref.Kept):
+    """Simulated clients that also keep the last letter to one client."""
+
+    def keep(self, shared: Tree, letters: Mapping[int, Tree], rnd: Round) -> None:
+        self.letter = letters.get(WHO, {})
+        super().keep(shared, letters, rnd)
+
+
 def rows(tree: Tree) -> list[Tree]:
     """Return the trees of a group of one client."""
     return unstack(tree, 1)
@@ -56,7 +64,7 @@ def simulate(method: str, folder: Path) -> dict[str, Tree]:
     recipe = Recipe.parse({"run": {"seed": 3}, "engine": {"dtype": "float64"}, "method": {"name": method}})
     prepared = prepare(replace(recipe, model=MLP(hidden=[4])), ref.federation((5, 3, 8)))
     game = ref.Game(prepared.clients.load)
-    kept = ref.store(game, Recording())
+    kept = Posting(game.load, Recording())
     seen.clear()
     folder.mkdir()
     (folder / "announcement.json").write_text(json.dumps(prepared.announcement.to_json()))
@@ -71,8 +79,9 @@ def simulate(method: str, folder: Path) -> dict[str, Tree]:
         keep(folder / f"sent-{place + 1}.safetensors", shared)
         told.append({"round": asdict(rnd), "takes_part": WHO in cohort})
         if WHO in cohort:
-            tensors, numbers, personal = seen["told_update"][calls]
-            expected |= {f"tensors-{place}": tensors, f"numbers-{place}": numbers, f"personal-{place}": personal}
+            reply = Reply(*seen["told_update"][calls])
+            expected |= {f"{part}-{place}": tree for part, tree in reply._asdict().items()}
+            keep(folder / f"letter-to-{place}.safetensors", kept.letter)
             expected |= {f"updated-{place}": tensors_of(played.scores[WHO]), f"kept-{place}": kept[WHO]}
             calls += 1
     (folder / "rounds.json").write_text(json.dumps(told))

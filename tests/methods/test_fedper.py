@@ -61,6 +61,6 @@ def test_with_an_empty_head_it_is_fedavg_to_the_bit(batch_size):
 def test_adaptation_is_a_visit_whose_body_stays():
     setup = ref.setup(FedPer(tau=3, beta=0.2))
     shared, personal, data = setup.task.shared_body(), ref.store(setup)[0], setup.data(0, "train", 1)
-    sent, _, head = setup.method.local_update(setup.task, shared, personal, data, ref.announced(setup, 1))
+    sent, _, head, _ = setup.method.local_update(setup.task, shared, personal, data, ref.announced(setup, 1))
     adapted = setup.method.adapt(setup.task, shared, personal, data, 3)
     ref.assert_same(adapted, ref.arrays({**shift(shared, sent), **head}), 1e-15)

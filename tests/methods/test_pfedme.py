@@ -51,7 +51,7 @@ def test_a_local_round_stays_with_its_minibatch():
         loss, _ = ref.loss_and_gradient(proximal(own, x, y, 2, 0.1, 1.5), x, y)
         own = {name: own[name] - 0.3 * (own[name] - theta[name]) for name in ALL}
     rnd = ref.announced(setup, 1)
-    sent, numbers, kept = setup.method.local_update(
+    sent, numbers, kept, _ = setup.method.local_update(
         setup.task, setup.task.shared_model(), ref.store(setup)[2], data, rnd
     )
     ref.assert_same(sent, {name: own[name] - start[name] for name in ALL})
@@ -72,7 +72,7 @@ def test_the_proximal_step_solves_its_problem(lam):
         bent = problems[1].H + lam * np.eye(len(w))
         best = np.linalg.solve(bent, problems[1].b + lam * w)
         data, rnd = setup.data(1, "train", 1), ref.announced(setup, 1)
-        sent, _, kept = setup.method.local_update(setup.task, shared, ref.store(setup)[1], data, rnd)
+        sent, _, kept, _ = setup.method.local_update(setup.task, shared, ref.store(setup)[1], data, rnd)
         worst = np.abs(1 - beta * np.linalg.eigvalsh(bent)).max()
         error = np.linalg.norm(vector(kept, names=LINEAR) - best)
         assert worst < 1

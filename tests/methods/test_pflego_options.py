@@ -159,7 +159,7 @@ def test_a_head_of_one_output_has_nothing_to_learn_and_stays_finite():
     setup = ref.setup(PFLEGO(beta="auto"))
     assert setup.federation.num_outputs(3, "local") == 1
     data = setup.data(3, "train", 1)
-    _, numbers, mine = setup.method.local_update(
+    _, numbers, mine, _ = setup.method.local_update(
         setup.task, setup.task.shared_body(), ref.store(setup)[3], data, ref.announced(setup, 1)
     )
     ref.assert_same(mine, ref.arrays(ref.store(setup)[3]), 0)
@@ -409,7 +409,7 @@ def test_logistic_regression_is_all_head():
     setup = ref.setup(PFLEGO(tau=3, beta="auto"), model=LogReg())
     assert setup.task.shared_body() == {}
     head, features, data = features_of(setup, 0)
-    tensors, numbers, mine = setup.method.local_update(
+    tensors, numbers, mine, _ = setup.method.local_update(
         setup.task, {}, ref.store(setup)[0], data, ref.announced(setup, 1)
     )
     assert tensors == {}

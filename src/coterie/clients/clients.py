@@ -1,7 +1,8 @@
 """The boundary between server and clients: everyone who does local work, on this machine or on others.
 
-The shared model and the announced Round go down; tensors and single numbers come up, already aggregated. A simulation,
-a cluster and real sites implement the same interface. The server needs nothing else of its clients.
+The shared model and the announced Round go down; tensors and single numbers come up, already aggregated. Methods that
+`Exchanges` letters also send tensors to and from single clients. A simulation, a cluster and real sites implement the
+same interface. The server needs nothing else of its clients.
 """
 
 from abc import ABC, abstractmethod
@@ -31,6 +32,8 @@ class Replies:
     """The aggregate of the replies; None if nobody replied."""
     answered: list[int] = field(default_factory=list)
     """Clients whose replies are in the aggregate."""
+    letters: dict[int, Tree] = field(default_factory=dict)
+    """Letters of these clients, which are empty unless the method `Exchanges` them."""
     refused: dict[int, str] = field(default_factory=dict)
     """Clients whose replies do not fit the shared model or are not finite, with the reason. They count as if they had
     not answered."""
@@ -75,8 +78,11 @@ class Clients(ABC):
         """
 
     @abstractmethod
-    def keep(self, shared: Tree, rnd: Round) -> None:
-        """Tell the clients of the last `update` that the round counts, and what the new shared model is."""
+    def keep(self, shared: Tree, letters: Mapping[int, Tree], rnd: Round) -> None:
+        """Tell the clients of the last `update` that the round counts, and what the new shared model is.
+
+        If the method `Exchanges` letters, each client that answered also gets its own letter, and no other client's.
+        """
 
     @abstractmethod
     def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:

@@ -14,7 +14,7 @@ from torch import Tensor
 from coterie.aggregate.rule import Total
 from coterie.clients import work
 from coterie.clients.clients import Counts
-from coterie.clients.messages import Names, Untouched, majority, misfit, not_finite
+from coterie.clients.messages import Names, Untouched, majority, misfit, misfit_letter, not_finite
 from coterie.clients.workload import Workload
 from coterie.core.method import Round, Tree
 from coterie.core.tree import as_lists, finite_rows, num_bytes, unstack
@@ -113,6 +113,8 @@ class Alike:
     total: Total
     personal: dict[int, Tree] = field(default_factory=dict)
     """New personal states of these clients."""
+    letters: dict[int, Tree] = field(default_factory=dict)
+    """Letters of these clients to the server."""
 
 
 @dataclass
@@ -133,6 +135,7 @@ class Results:
             if (mine := self.replies.setdefault(names, theirs)) is not theirs:
                 mine.total.merge(theirs.total)
                 mine.personal |= theirs.personal
+                mine.letters |= theirs.letters
         self.refused |= other.refused
         self.bytes_up += other.bytes_up
         self.scores |= other.scores
@@ -177,18 +180,18 @@ class Engine(ABC):
         call = Call(update, cohort.shared, cohort.clients, states, ("train",), cohort.rnd.index)
         for group in self.each_client(load, call):
             size = len(group.places)
-            tensors, numbers, mine = group.results
-            results.bytes_up += num_bytes(tensors) + num_bytes(numbers)
-            if why := misfit(tensors, numbers, cohort.shared):
+            tensors, numbers, mine, letters = group.results
+            results.bytes_up += num_bytes(tensors) + num_bytes(numbers) + num_bytes(letters)
+            if why := misfit(tensors, numbers, cohort.shared) or misfit_letter(letters, load.work.letter):
                 results.refused |= dict.fromkeys(take(cohort.clients, group.places), why)
                 continue
             total = load.aggregate.start()
             total.add(cohort.weights[list(group.places)], tensors, numbers)
-            if not total.is_finite() or not finite_rows(size, mine).all():
+            if not total.is_finite() or not finite_rows(size, mine, letters).all():
                 group = self._only_finite(group, cohort, results)
                 if not group.places:
                     continue
-                tensors, numbers, _ = group.results
+                tensors, numbers, *_ = group.results
                 total = load.aggregate.start()
                 total.add(cohort.weights[list(group.places)], tensors, numbers)
             names = frozenset(tensors), frozenset(numbers)
@@ -196,6 +199,7 @@ class Engine(ABC):
                 alike.total.merge(total)
             answered, personal = take(cohort.clients, group.places), group.rows(2)
             alike.personal |= dict(zip(answered, personal, strict=True))
+            alike.letters |= dict(zip(answered, group.rows(3), strict=True))
             if cohort.scored:
                 start, states = time.perf_counter(), (group.rows(0), personal)
                 scored = Call(work.score_updated, cohort.shared, answered, states, ("test",))
@@ -205,9 +209,8 @@ class Engine(ABC):
 
     def _only_finite(self, group: Group, cohort: Cohort, results: Results) -> Group:
         """Refuse replies that are not finite. Returns the group without them."""
-        size, (tensors, numbers, mine) = len(group.places), group.results
-        finite = finite_rows(size, tensors, numbers, mine)
-        parts = {"tensor": tensors, "number": numbers, "state": mine}
+        parts = dict(zip(("tensor", "number", "state", "letter's tensor"), group.results, strict=True))
+        finite = finite_rows(len(group.places), *group.results)
         for row in (~finite).nonzero()[:, 0].tolist():
             results.refused[cohort.clients[group.places[row]]] = not_finite(parts, row)
         return group.only(finite)

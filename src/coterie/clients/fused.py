@@ -21,7 +21,7 @@ from coterie.clients.engine import Alike, Call, Cohort, Results, reporting, take
 from coterie.clients.messages import Names, majority, misfit, not_finite
 from coterie.clients.vmap import Vmap, groups
 from coterie.clients.workload import Workload
-from coterie.core.method import Data, FixedBody, Tree
+from coterie.core.method import Data, Exchanges, FixedBody, Tree
 from coterie.core.steps.dense_body import body_pass
 from coterie.core.tree import displacement, finite_rows, num_bytes, stack, unstack
 from coterie.settings import settings
@@ -34,6 +34,8 @@ class Fused(Vmap):
     def unfit(self, load: Workload) -> str | None:
         if not isinstance(load.work.method, FixedBody):
             return "the method moves the body during a round"
+        if isinstance(load.work.method, Exchanges):
+            return "clients send the server a letter each, and this engine only computes sums over the cohort"
         if load.work.task.mixes_examples:
             return "the model mixes the examples of a batch (BatchNorm), so clients cannot share one"
         if not load.aggregate.takes_sums:

@@ -19,18 +19,31 @@ NOT_FINITE = "has values that are NaN or infinite"
 
 def misfit(tensors: Tree, numbers: Tree, shared: Tree) -> str | None:
     """Return why replies, stacked along a leading axis, do not fit the shared model, or None if they do."""
-    for name, value in tensors.items():
-        if (own := shared.get(name)) is None:
-            return f"the tensor {name!r} is not part of the shared model"
-        if value.shape[1:] != own.shape:
-            return f"the tensor {name!r} has shape {tuple(value.shape[1:])} instead of {tuple(own.shape)}"
-        if value.dtype != own.dtype:
-            return f"the tensor {name!r} has type {value.dtype} instead of {own.dtype}"
+    if why := _unlike_pattern("tensor", tensors, shared, "the shared model"):
+        return why
     for name, value in numbers.items():
         if value.ndim != 1:
             return f"the number {name!r} has shape {tuple(value.shape[1:])}, but must be a single number"
         if value.is_complex():
             return f"the number {name!r} is complex"
+    return None
+
+
+def misfit_letter(letters: Tree, form: Tree) -> str | None:
+    """Return why letters, stacked along a leading axis, do not have the form that the method declares, or None."""
+    if missing := sorted(form.keys() - letters.keys()):
+        return f"{missing[0]!r} is missing in the letter"
+    return _unlike_pattern("letter's tensor", letters, form, "the method's letters")
+
+
+def _unlike_pattern(what: str, tensors: Tree, pattern: Tree, whole: str) -> str | None:
+    for name, value in tensors.items():
+        if (own := pattern.get(name)) is None:
+            return f"the {what} {name!r} is not part of {whole}"
+        if value.shape[1:] != own.shape:
+            return f"the {what} {name!r} has shape {tuple(value.shape[1:])} instead of {tuple(own.shape)}"
+        if value.dtype != own.dtype:
+            return f"the {what} {name!r} has type {value.dtype} instead of {own.dtype}"
     return None
 
 

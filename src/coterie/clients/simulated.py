@@ -61,19 +61,23 @@ class Simulated(Clients):
         return Replies(
             agreed.total.result() if agreed else None,
             list(self._pending),
+            agreed.letters if agreed else {},
             results.refused,
             results.scores,
             cost + Cost(bytes_up=results.bytes_up, flops=owed),
             results.scoring_seconds,
         )
 
-    def keep(self, shared: Tree, rnd: Round) -> None:
+    def keep(self, shared: Tree, letters: Mapping[int, Tree], rnd: Round) -> None:
         kept, self._pending = self._pending, {}
         if isinstance(self.load.work.method, Receives):
             states = (list(kept.values()),)
             kept = self.engine.answers(
                 self.load, Call(partial(work.receive, rnd=rnd.common), shared, list(kept), states)
             )
+        if any(letters.values()):
+            arrived = (list(kept.values()), [letters[client] for client in kept])
+            kept = self.engine.answers(self.load, Call(partial(work.read, rnd=rnd.common), {}, list(kept), arrived))
         self.store.put(kept)
 
     def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:

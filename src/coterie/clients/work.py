@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie import streams
-from coterie.core.answers import shared_of
+from coterie.core.answers import letter_of, shared_of
 from coterie.core.method import (
     AdaptsHead,
     Client,
     Data,
+    Exchanges,
     Inputs,
     Labels,
     Method,
@@ -73,11 +74,11 @@ class Work:
 
     @cached_property
     def shares_head(self) -> bool:
-        """Whether one head serves all clients."""
-        return set(self.task.head) <= self._pattern.keys()
+        """Whether all heads have the size of the model's own: clients share one, or send theirs in letters."""
+        return set(self.task.head) <= self._pattern.keys() | self.letter.keys()
 
     def num_outputs(self, num_labels: int) -> int:
-        """Return the width of a client's head: that of the shared head, or the size of its label space."""
+        """Return the width of a client's head: that of the model's own, or the size of its label space."""
         return self.task.num_outputs if self.shares_head else max(1, num_labels)
 
     def streams(self, names: Sequence[str], index: int) -> NDArray[np.int64]:
@@ -91,6 +92,11 @@ class Work:
     @cached_property
     def _pattern(self) -> Tree:
         return shared_of(self.method, self.task)
+
+    @cached_property
+    def letter(self) -> Tree:
+        """A letter as clients send it; it is empty if the method has none."""
+        return letter_of(self.method, self.task)
 
     def create(self, name: str, num_outputs: int) -> Tree:
         """Return the personal state of a client before anything has happened."""
@@ -131,6 +137,13 @@ def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]
     if not isinstance(work.method, Receives):
         return (personal,)
     return (_state("receive", work.method.receive(work.task, shared, personal, rnd)),)
+
+
+def read(work: Work, nothing: Tree, personal: Tree, letter: Tree, rnd: Round) -> tuple[Tree]:  # noqa: ARG001
+    """Return the personal state after the client's letter has arrived. No broadcast comes with it."""
+    if not isinstance(work.method, Exchanges):
+        return (personal,)
+    return (_state("read", work.method.read(work.task, personal, letter, rnd)),)
 
 
 def evaluate(work: Work, shared: Tree, personal: Tree, train: Data, *tested: Data, steps: int) -> tuple[Tree, ...]:

@@ -1,14 +1,14 @@
 """Calls of the functions of a method that need no client. What they return is checked, and a mistake is named."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from coterie.core.method import Method, Passes, Round, Task, Tree, Update
-from coterie.core.tree import is_tree
+from coterie.core.method import Exchanges, Method, Passes, Round, Task, Tree, Update
+from coterie.core.tree import is_tree, stack, unstack
 from coterie.errors import UserError
 
 
@@ -44,6 +44,33 @@ def weights_of(method: Method, sizes: Tensor, rnd: Round) -> Tensor:
     expected = f"a tensor of {len(sizes)} finite numbers >= 0, one for each client of the cohort"
     weights: Tensor = _answer(method, "weights", (sizes, rnd), fits, expected)
     return weights
+
+
+def letter_of(method: Method, task: Task) -> Tree:
+    """Return a letter as clients send it; it is empty if the method has none."""
+    if not isinstance(method, Exchanges):
+        return {}
+    letter: Tree = _answer(method, "letter_form", (task,), is_tree, "a dict of tensors by name")
+    return letter
+
+
+def exchanged(method: Method, letters: Mapping[int, Tree], rnd: Round) -> dict[int, Tree]:
+    """Return the letters that go back to clients, by client.
+
+    All tensors are contiguous, as they are after a network, so that a simulation computes with the same bits.
+    """
+    if not isinstance(method, Exchanges):
+        return {}
+    clients = sorted(letters)
+
+    def fits(rows: Any) -> bool:
+        return is_tree(rows) and all(value.ndim and len(value) == len(clients) for value in rows.values())
+
+    sent = stack([{name: value.contiguous() for name, value in letters[client].items()} for client in clients])
+    expected = f"a dict of tensors with {len(clients)} rows, one for each letter"
+    rows: Tree = _answer(method, "exchange", (sent, rnd), fits, expected)
+    back = unstack({name: value.contiguous() for name, value in rows.items()}, len(clients))
+    return dict(zip(clients, back, strict=True))
 
 
 def notes_of(method: Method, update: Update, rnd: Round) -> dict[str, float | str]:

@@ -2,7 +2,8 @@
 
 A method is a frozen dataclass of hyper-parameters, named after the symbols of its paper, with pure functions and no
 other state: the decorator `@settings` makes it one. A client sends `Reply.tensors` and `Reply.numbers`, and nothing
-else. `Reply.personal` stays on the client. A function returns the complete new personal state, and mutates nothing.
+else; `Reply.letter` too if the method `Exchanges` letters. `Reply.personal` stays on the client. A function returns the
+complete new personal state, and mutates nothing.
 
 A method imports what it needs from here, and from `core.fields` (types of hyper-parameters), `core.steps` (local and
 server steps) and `core.tree`.
@@ -28,6 +29,7 @@ __all__ = [
     "Calibrates",
     "Client",
     "Data",
+    "Exchanges",
     "FixedBody",
     "Inputs",
     "Labels",
@@ -214,3 +216,25 @@ class Receives(Method):
     @abstractmethod
     def receive(self, task: Task, shared: Tree, personal: Tree, rnd: Round) -> Tree:
         """Return the personal state of a client of the cohort once the new shared model has arrived."""
+
+
+class Exchanges(Method):
+    """A method whose clients each send the server a letter, `Reply.letter`, and get one back at the end of the round.
+
+    The server sees each letter by itself. No aggregation rule applies to letters, neither a robust nor a private one.
+    """
+
+    @abstractmethod
+    def letter_form(self, task: Task) -> Tree:
+        """Return a letter as clients send it. Replies with other names, shapes or types in their letter are refused."""
+
+    @abstractmethod
+    def exchange(self, letters: Tree, rnd: Round) -> Tree:
+        """Return the letters that go back, on the server. Row j of each tensor is from, or for, the j-th client.
+
+        The rows are those of the clients whose replies were accepted, in the order of their numbers.
+        """
+
+    @abstractmethod
+    def read(self, task: Task, personal: Tree, letter: Tree, rnd: Round) -> Tree:
+        """Return the personal state of a client of the cohort once its letter has arrived."""

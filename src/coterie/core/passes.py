@@ -12,8 +12,9 @@ class Passes(NamedTuple):
     """Mean number of examples per pass."""
     body_forwards: int
     body_backwards: int
-    head_steps: int
-    """Forward and backward passes through the head, with the gradient over its parameters."""
+    head_steps: float
+    """Forward and backward passes through the head, with the gradient over its parameters. Passes over batches of
+    another mean size count by that size."""
     frozen_head: int = 0
     """Forward and backward passes through the head, without the gradient over its parameters."""
     head_forwards: int = 0
@@ -21,6 +22,8 @@ class Passes(NamedTuple):
     """Products of all features with one vector, for a linear head."""
     whole_forwards: int = 0
     """Forward passes through the whole model over all examples of the client, whatever the batch size."""
+    whole_features: int = 0
+    """Forward passes through the body alone over all examples of the client, whatever the batch size."""
     hessian_products: int = 0
     """Products of the Hessian with a vector. Each takes one forward and two backward passes through the model."""
 

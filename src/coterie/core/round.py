@@ -61,7 +61,7 @@ class Client:
 
 
 class Reply(NamedTuple):
-    """The result of a client's local update. Only `tensors` and `numbers` leave the client."""
+    """The result of a client's local update. `tensors`, `numbers` and `letter` leave the client."""
 
     tensors: Tree
     """Tensors for the server, named like those of the shared model."""
@@ -69,6 +69,8 @@ class Reply(NamedTuple):
     """Single numbers for the server, such as the training loss `loss`."""
     personal: Tree
     """The client's new personal state, which stays on the client."""
+    letter: Tree = {}  # noqa: RUF012 - nobody changes it
+    """Tensors that the server sees singly, for a method that `Exchanges` letters. Everything else is added up."""
 
 
 class Update(NamedTuple):

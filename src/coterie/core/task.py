@@ -89,6 +89,8 @@ class Task:
         """Number of outputs of the initial model."""
         with torch.no_grad():
             features = self._eval_body(self.sample(1))
+        self.num_features: int = features.flatten(min(features.ndim, outputs.ndim) - 1).shape[-1]
+        """Number of features for each answer."""
         self._heads = Heads(own_head, head, head_init, features)
         self._check_cut(own_values, outputs, head)
         self.head_is_linear = self._heads.is_linear

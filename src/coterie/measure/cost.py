@@ -70,10 +70,11 @@ def _declared(method: Method, probe: Probe, size: int, outputs: int, rnd: Round)
         + passes.feature_products * each.feature_product
     )
     operations += size * passes.whole_forwards * (each.body_forward + each.head_forward)
+    operations += size * passes.whole_features * each.body_forward
     if passes.hessian_products:
         operations += passes.batch * passes.hessian_products * probe.hessian_flops(outputs)
     return Counted(
         round(operations),
-        passes.body_forwards + passes.whole_forwards + passes.hessian_products,
+        passes.body_forwards + passes.whole_forwards + passes.whole_features + passes.hessian_products,
         passes.body_backwards + 2 * passes.hessian_products,
     )

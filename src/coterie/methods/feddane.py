@@ -70,8 +70,8 @@ class FedDANE(Method):
         if _gathers(rnd):
             return sgd_passes(size, 1)
         steps = sgd_passes(size, rnd.steps, self.batch_size)
-        number = steps.head_steps + 1
-        return Passes((steps.head_steps * steps.batch + size) / number, number, number, number)
+        number = steps.body_forwards + 1
+        return Passes((steps.body_forwards * steps.batch + size) / number, number, number, number)
 
 
 def _gathers(rnd: Round) -> bool:

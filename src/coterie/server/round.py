@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from coterie.clients.clients import Clients, Counts
-from coterie.core.answers import notes_of, weights_of
+from coterie.core.answers import exchanged, notes_of, weights_of
 from coterie.core.method import Method, Receives, Round, Task, Tree, Update
 from coterie.core.tree import is_finite, like, num_bytes
 from coterie.errors import DivergedError, UserError
@@ -77,10 +77,16 @@ def play_round(
         )
     after = like(shared, after)  # arithmetic may change strides, and then a resumed run would round differently
 
-    clients.keep(after, rnd)
+    letters = exchanged(method, replies.letters, rnd)
+    if not is_finite(*letters.values()):
+        raise DivergedError(
+            f"round {rnd.index}: a letter to a client has NaN or infinite values; lower the learning rates"
+        )
+
+    clients.keep(after, letters, rnd)
 
     seconds = time.perf_counter() - start - replies.scoring_seconds
-    down = num_bytes(shared) * len(cohort)
+    down = num_bytes(shared) * len(cohort) + sum(map(num_bytes, letters.values()))
     if isinstance(method, Receives) and len(cohort) < rnd.num_clients:  # otherwise the next round sends it
         down += num_bytes(after) * len(replies.answered)
     loss = float(replies.update.mean("loss")) if "loss" in replies.update.numbers else None
