@@ -36,6 +36,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "fomaml": "coterie.methods.fomaml:FOMAML",
         "gd": "coterie.methods.gd:GD",
         "i-scaffnew": "coterie.methods.i_scaffnew:IScaffnew",
+        "l2gd": "coterie.methods.l2gd:L2GD",
         "lg-fedavg": "coterie.methods.lg_fedavg:LGFedAvg",
         "local": "coterie.methods.local:Local",
         "per-fedavg": "coterie.methods.per_fedavg:PerFedAvg",

@@ -38,12 +38,13 @@ MixingWeights = Annotated[
 ]
 
 
-def steps_to_coin(p: float, rnd: Round) -> int:
+def steps_to_coin(p: float, rnd: Round, purpose: str = "steps") -> int:
     """Draw the number of coin tosses until heads, which comes with probability p: 1, 2, ...
 
-    If each local step is followed by an aggregation with probability p, this is the number of steps until one.
+    If each local step is followed by an aggregation with probability p, this is the number of steps until one. Server
+    and clients draw the same number, because it depends on the announced round only.
     """
-    return int(generator(rnd.seed, "steps", rnd.index).geometric(p))
+    return int(generator(rnd.seed, purpose, rnd.index).geometric(p))
 
 
 def zero(task: Task) -> Tree:
