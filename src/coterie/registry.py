@@ -122,6 +122,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "pflego-table3": "coterie.lab.papers.pflego:Table3",
         "scafflix-coins": "coterie.lab.papers.scafflix_coins:ScafflixCoins",
         "scafflix-convex": "coterie.lab.papers.scafflix_convex:ScafflixConvex",
+        "scafflix-figure8": "coterie.lab.papers.scafflix_nets:Figure8",
         "scafflix-nets": "coterie.lab.papers.scafflix_nets:Nets",
     },
 }

@@ -41,14 +41,3 @@ def sgd_passes(size: int, steps: int, batch: int = 0, *, each: int = 1) -> Passe
     examples = epochs * size + min(rest * batch, size)  # the last batch of an epoch may be short
     gradients = each * taken
     return Passes(examples / max(1, taken), body_forwards=gradients, body_backwards=gradients, head_steps=gradients)
-
-
-def with_whole_gradients(passes: Passes, size: int, count: int) -> Passes:
-    """Return the cost with `count` more gradients over all parameters, each on all `size` examples."""
-    taken = passes.body_forwards + count
-    return passes._replace(
-        batch=(passes.batch * passes.body_forwards + count * size) / taken,
-        body_forwards=taken,
-        body_backwards=passes.body_backwards + count,
-        head_steps=passes.head_steps + count,
-    )

@@ -45,45 +45,11 @@ from dataclasses import replace
 from typing import Literal, Self, cast
 
 from coterie.core.fields import BatchSize, Rate, Regularizer
-from coterie.core.method import (
-    Calibrates,
-    Client,
-    Data,
-    Passes,
-    Prepares,
-    Receives,
-    Reply,
-    Round,
-    Task,
-    Tree,
-    Update,
-    settings,
-    sgd_passes,
-)
-from coterie.core.passes import with_whole_gradients
-from coterie.core.steps import Pull, control, fine_tuned, local_sgd, travelling
-from coterie.core.steps.control import MixingWeights
-from coterie.core.steps.convex import (
-    Bound,
-    CoinChance,
-    OptimumBatch,
-    OptimumEpochs,
-    OptimumRate,
-    OptimumSolver,
-    OptimumStart,
-    OptimumTolerance,
-    Search,
-    StepSizes,
-    theory,
-)
-from coterie.core.steps.sampling import (
-    Sampling,
-    expected_smoothness,
-    independent_passes,
-    independent_sgd,
-    limited_steps,
-    theory_of_batches,
-)
+from coterie.core.method import Calibrates, Client, Data, Prepares, Receives, Reply, Round, Task, Tree, Update, settings
+from coterie.core.passes import Passes
+from coterie.core.steps import Pull, control, convex, fine_tuned, local_sgd, travelling
+from coterie.core.steps.sampling import Sampling, independent_sgd, sampled_passes
+from coterie.core.steps.step_rule import StepRule
 from coterie.core.tree import displacement, pick, within
 
 
@@ -91,15 +57,14 @@ from coterie.core.tree import displacement, pick, within
 class Scafflix(Prepares, Calibrates, Receives):
     """Each client's model mixes a shared one with its own optimum; many local steps between aggregations."""
 
-    gradients_per_step = 1
     users = "equal"
 
-    alpha: MixingWeights = 0.5
-    gamma: StepSizes | Literal["1/A", "adaptive"] = 0.1
+    alpha: control.MixingWeights = 0.5
+    gamma: convex.StepSizes | Literal["1/A", "adaptive"] = 0.1
     """Learning rate: one number for all clients, one by client name, or from the data of each client. "1/L" and
     "1/trace" are from theory for linear models, and so is "1/A" for minibatches. "1/hessian" is an estimate for any
     model, and "adaptive" corrects it after each round."""
-    p: CoinChance = 0.2
+    p: convex.CoinChance = 0.2
     mu: Regularizer = 0.0
     start: Literal["zero", "gradient", "optimum"] = "zero"
     """Initial state. With "zero", all clients start from x with h_i = 0. With "gradient", the first round has one step
@@ -110,46 +75,30 @@ class Scafflix(Prepares, Calibrates, Receives):
     """Target accuracy Ψ, by which minibatches limit the step sizes if gamma is "1/A"; 0 does not limit them."""
     mu_min: Rate = 0.0
     """Smallest strong convexity of all clients, for epsilon; 0 computes it from their data."""
-    optimum_solver: OptimumSolver = "gd"
-    optimum_rate: OptimumRate = 0.1
-    optimum_tolerance: OptimumTolerance = 1e-6
-    optimum_epochs: OptimumEpochs = 50
-    optimum_batch: OptimumBatch = 0
-    optimum_start: OptimumStart = 1.0
+    optimum_solver: convex.OptimumSolver = "gd"
+    optimum_rate: convex.OptimumRate = 0.1
+    optimum_tolerance: convex.OptimumTolerance = 1e-6
+    optimum_epochs: convex.OptimumEpochs = 50
+    optimum_batch: convex.OptimumBatch = 0
+    optimum_start: convex.OptimumStart = 1.0
 
     def init_personal(self, task: Task, client: Client) -> Tree:
         own = {**control.mixing(task, self.alpha, client), **control.steps_by_name(task, self.gamma, client)}
         return {**task.personal_buffers(), **control.zero(task), **own}
 
     def prepare(self, task: Task, personal: Tree, data: Data) -> Tree:
-        best = control.with_optimum(task, personal, data, self.mu, Search.of(self))
-        here = control.mixture(task, task.initial, best)
-        if self.gamma == "adaptive":
-            return control.watching(control.with_step(task, best, data, self.mu, "1/hessian", here))
-        return control.with_step(task, best, data, self.mu, self._known_step(task, data), here)
-
-    def _known_step(self, task: Task, data: Data) -> float | Bound | Mapping[str, float]:
-        if self.gamma != "1/A":
-            return cast(float | Bound | Mapping[str, float], self.gamma)
-        of_batches = expected_smoothness(task, task.initial, data, self.mu, self.batch_size)
-        return of_batches.step(self.epsilon, self.mu_min)
+        best = control.with_optimum(task, personal, data, self.mu, convex.Search.of(self))
+        return StepRule.of(self).chosen(task, best, data, control.mixture(task, task.initial, best))
 
     @property
     def is_calibrated(self) -> bool:
-        limited = self.gamma == "1/A" and self.epsilon > 0
-        return self.p != "optimal" and (self.mu_min > 0 or not limited)
+        return StepRule.of(self).is_calibrated
 
     def measure(self, task: Task, data: Data) -> dict[str, float]:
-        if self.gamma == "1/A":
-            return theory_of_batches(task, data, self.mu, self.batch_size)
-        return theory(task, data, self.mu, self.gamma, self.p)
+        return StepRule.of(self).measure(task, data)
 
     def calibrate(self, measured: Mapping[str, Mapping[str, float]]) -> Self:
-        if self.gamma != "1/A":
-            return replace(self, p=control.optimal_p(self.gamma, measured))
-        mu_min = self.mu_min or min(client["mu"] for client in measured.values())
-        steps = limited_steps(measured, self.epsilon, mu_min)
-        return replace(self, mu_min=mu_min, p=control.optimal_p(self.gamma, steps) if self.p == "optimal" else self.p)
+        return replace(self, **StepRule.of(self).calibrated(measured))
 
     def plan(self, rnd: Round) -> Round:
         return rnd.announce(steps=1 if self._tells_gradients(rnd) else control.steps_to_coin(cast(float, self.p), rnd))
@@ -169,11 +118,8 @@ class Scafflix(Prepares, Calibrates, Receives):
         return Reply(tensors, {"inverse_step": alpha**2 / gamma, "loss": loss}, kept)
 
     def passes(self, size: int, rnd: Round) -> Passes:
-        if self.sampling == "independent":
-            steps = independent_passes(size, rnd.steps, self.batch_size)
-        else:
-            steps = sgd_passes(size, rnd.steps, self.batch_size)
-        return with_whole_gradients(steps, size, 2) if self.gamma == "adaptive" else steps
+        watching = 2 if self.gamma == "adaptive" else 0
+        return sampled_passes(size, rnd.steps, self.batch_size, self.sampling, watching)
 
     def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
         c = update.numbers["inverse_step"].clamp(min=1e-30)  # if all clients have alpha 0, nothing moves

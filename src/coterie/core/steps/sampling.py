@@ -4,7 +4,7 @@ R. M. Gower et al., "SGD: General Analysis and Improved Rates", ICML 2019. For a
 E ||g - ∇f_i(x')||² <= 2 A_i D(x, x') + C_i, where D is the Bregman divergence of f_i.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -50,9 +50,15 @@ def independent_sgd(
     return params, loss
 
 
-def independent_passes(size: int, steps: int, batch: int) -> Passes:
-    """Return the cost of `independent_sgd`, in which no batch is short."""
-    return sgd_passes(size, steps, batch)._replace(batch=min(batch, size) or size)
+def sampled_passes(size: int, steps: int, batch: int, sampling: str, whole: int = 0) -> Passes:
+    """Return the cost of local steps on minibatches, and of `whole` more gradients on all examples.
+
+    Independent batches are never short, unlike the last one of a shuffle.
+    """
+    passes, most = sgd_passes(size, steps, batch), min(batch, size) or size
+    total = (steps * most if sampling == "independent" else steps * passes.batch) + whole * size
+    taken = steps + whole
+    return Passes(total / max(1, taken), body_forwards=taken, body_backwards=taken, head_steps=taken)
 
 
 class ExpectedSmoothness(NamedTuple):
@@ -92,19 +98,3 @@ def expected_smoothness(task: Task, at: Tree, data: Data, mu: float, batch: int)
     steepest = task.objective.curvature(task.num_outputs) * float(lengths.max()) + mu
     apart = (n - batch) / (batch * (n - 1))  # variance of the mean of a batch, as a share of that of an example
     return ExpectedSmoothness(2 * ((1 - apart) * L + apart * steepest), 2 * apart * max(0.0, variance))
-
-
-def theory_of_batches(task: Task, data: Data, mu: float, batch: int) -> dict[str, float]:
-    """Return the numbers by which a client helps to calibrate a method with minibatches, at the initial model."""
-    own = expected_smoothness(task, task.initial, data, mu, batch)
-    return {"mu": curvature(task, data, mu).mu, "A": own.A, "C": own.C}
-
-
-def limited_steps(
-    measured: Mapping[str, Mapping[str, float]], epsilon: float, mu_min: float
-) -> dict[str, dict[str, float]]:
-    """Return each client's strong convexity, with its step size for accuracy `epsilon`."""
-    return {
-        name: {"mu": own["mu"], "step": ExpectedSmoothness(own["A"], own["C"]).step(epsilon, mu_min)}
-        for name, own in measured.items()
-    }
