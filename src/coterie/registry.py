@@ -39,6 +39,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "fomaml": "coterie.methods.fomaml:FOMAML",
         "gd": "coterie.methods.gd:GD",
         "i-scaffnew": "coterie.methods.i_scaffnew:IScaffnew",
+        "l2gd": "coterie.methods.l2gd:L2GD",
         "lg-fedavg": "coterie.methods.lg_fedavg:LGFedAvg",
         "local": "coterie.methods.local:Local",
         "per-fedavg": "coterie.methods.per_fedavg:PerFedAvg",
@@ -127,6 +128,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "pflego-table3": "coterie.lab.papers.pflego:Table3",
         "scafflix-coins": "coterie.lab.papers.scafflix_coins:ScafflixCoins",
         "scafflix-convex": "coterie.lab.papers.scafflix_convex:ScafflixConvex",
+        "scafflix-figure8": "coterie.lab.papers.scafflix_nets:Figure8",
         "scafflix-nets": "coterie.lab.papers.scafflix_nets:Nets",
     },
 }

@@ -27,7 +27,7 @@ from engines import (
 )
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
-BY_THEORY = ("1/L", "1/trace", "optimal", "newton")
+BY_THEORY = ("1/A", "1/L", "1/trace", "optimal", "newton")
 """Options for linear models with a regularizer."""
 BY_EPOCHS = [name for name in METHODS if takes_epochs(name)]
 DISTINCT = representatives()

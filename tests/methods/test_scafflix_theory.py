@@ -1,6 +1,5 @@
 """The theorems of the Scafflix paper, compared with the method as it runs."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -110,40 +109,6 @@ def test_an_inexact_optimum_costs_accuracy_of_the_models_not_convergence():
 # -- Theorem 4, whose t counts iterations, which are local steps here
 
 
-def at_iterations(setup: ref.Game, wanted: Iterable[int]):
-    """Yield (x̃_i, h_i) of all clients after these numbers of steps in total, also within a round."""
-    wanted, everyone, done = sorted(wanted), range(len(setup.federation.ids)), 0
-    shared, store = setup.method.init_shared(setup.task), ref.store(setup)
-    for index in range(1, 10**6):
-        rnd = ref.announced(setup, len(everyone), index)
-        while wanted and wanted[0] < done + rnd.steps:
-            models = []
-            for i in everyone:
-                model = setup.method.personal_params(setup.task, shared, store[i])
-                if wanted[0] > done:
-                    part, data = rnd.announce(steps=wanted[0] - done), setup.data(i, "train", index)
-                    model = setup.method.local_update(setup.task, shared, store[i], data, part).personal
-                models.append(linear(model))
-            yield [(model, linear(store[i], "h")) for i, model in zip(everyone, models, strict=True)]
-            wanted = wanted[1:]
-        if not wanted:
-            return
-        shared = ref.play(setup, shared, {}, store, list(everyone), rnd).shared
-        done += rnd.steps
-
-
-def seeded(setup: ref.Game, seed: int) -> ref.Game:
-    """Return the game with another seed."""
-    return ref.Game(replace(setup.load, work=replace(setup.load.work, seed=seed)))
-
-
-def lyapunov(states, models, gradients, gamma, p) -> float:
-    """Return Ψ of equation 3."""
-    apart = [np.sum((x - best) ** 2) / g for (x, _), best, g in zip(states, models, gamma, strict=True)]
-    untold = [g * np.sum((h - slope) ** 2) for (_, h), slope, g in zip(states, gradients, gamma, strict=True)]
-    return min(gamma) * (np.mean(apart) + np.mean(untold) / p**2)
-
-
 @pytest.mark.parametrize("batch_size", [0, 1])
 def test_theorem_4(batch_size):
     """The mean of Ψ^t over seeds is below (1 - ζ)^t Ψ^0, plus the noise of minibatches if there are any."""
@@ -172,7 +137,10 @@ def test_theorem_4(batch_size):
     wanted = (0, 4, 12, 30, 60)
     psi = np.array(
         [
-            [lyapunov(states, models, gradients, gamma, p) for states in at_iterations(seeded(setup, seed), wanted)]
+            [
+                lab.lyapunov(states, models, gradients, gamma, p)
+                for states in lab.at_iterations(lab.seeded(setup, seed), wanted)
+            ]
             for seed in range(12)
         ]
     )

@@ -57,7 +57,8 @@ class FLIX(Prepares, Calibrates):
     alpha: MixingWeights = 0.5
     tau: LocalSteps = 1
     gamma: Step | Bound = 0.5
-    """Learning rate. "1/L" and "1/trace" are from theory for linear models, by the mean of α² L_i."""
+    """Learning rate. "1/L", "1/trace" and "1/hessian" use the mean of α² L_i: the first two are from theory for linear
+    models, the third estimates L_i at the initial model."""
     mu: Regularizer = 0.0
     batch_size: BatchSize = 0
     optimum_solver: OptimumSolver = "gd"

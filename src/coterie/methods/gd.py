@@ -34,7 +34,8 @@ class GD(Calibrates):
     users = "equal"
 
     gamma: Step | Bound = 0.1
-    """Learning rate. "1/L" and "1/trace" are from theory for linear models, by the mean of the clients' L_i."""
+    """Learning rate. "1/L", "1/trace" and "1/hessian" use the mean of the clients' L_i: the first two are from theory
+    for linear models, the third estimates L_i at the initial model."""
     mu: Regularizer = 0.0
 
     @property

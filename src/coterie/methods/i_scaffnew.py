@@ -45,14 +45,14 @@ class IScaffnew(Prepares, Calibrates, Receives):
         return {**task.personal_buffers(), **control.zero(task), **control.steps_by_name(task, self.gamma, client)}
 
     def prepare(self, task: Task, personal: Tree, data: Data) -> Tree:
-        return control.with_step(task, personal, data, self.mu, self.gamma)
+        return control.with_step(task, personal, data, self.mu, self.gamma, {**task.initial, **personal})
 
     @property
     def is_calibrated(self) -> bool:
         return self.p != "optimal"
 
     def measure(self, task: Task, data: Data) -> dict[str, float]:
-        return theory(task, data, self.mu, self.gamma)
+        return theory(task, data, self.mu, self.gamma, self.p)
 
     def calibrate(self, measured: Mapping[str, Mapping[str, float]]) -> Self:
         return replace(self, p=control.optimal_p(self.gamma, measured))

@@ -37,7 +37,8 @@ class Scaffnew(Calibrates, Receives):
     users = "equal"
 
     gamma: Step | Bound = 0.1
-    """Learning rate. "1/L" and "1/trace" are from theory for linear models, by the largest of the clients' L_i."""
+    """Learning rate. "1/L", "1/trace" and "1/hessian" use the largest of the clients' L_i: the first two are from
+    theory for linear models, the third estimates L_i at the initial model."""
     p: CoinChance = 0.2
     mu: Regularizer = 0.0
     batch_size: BatchSize = 0
@@ -50,7 +51,7 @@ class Scaffnew(Calibrates, Receives):
         return not (isinstance(self.gamma, str) or isinstance(self.p, str))
 
     def measure(self, task: Task, data: Data) -> dict[str, float]:
-        return theory(task, data, self.mu, self.gamma)
+        return theory(task, data, self.mu, self.gamma, self.p)
 
     def calibrate(self, measured: Mapping[str, Mapping[str, float]]) -> Self:
         gamma = min(client["step"] for client in measured.values())

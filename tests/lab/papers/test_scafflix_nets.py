@@ -106,6 +106,27 @@ def test_the_ablations():
     assert all(cell.recipe.method.gamma == 0.1 for part in ABLATIONS["mnist-writers"] for cell in of(work, part=part))
 
 
+@pytest.mark.parametrize("data", ["mnist-writers", "femnist"])
+def test_figure_8(data):
+    """Full batches, α on an exponential scale, and the epochs of local optima; all else is as in the recipe."""
+    work, own = Campaign("scafflix-figure8", {"data": [data]}, "full", 1, HERE), load(f"scafflix/{data}")["method"]
+    full, exponential, optima = (of(work, part=part) for part in ("full-batch", "exponential", "optima"))
+    assert [cell.recipe.method.alpha for cell in full] == [0.1, 0.3, 0.5, 0.7, 0.9]
+    assert {cell.recipe.method.batch_size for cell in full} == {0}
+    assert [cell.recipe.method.alpha for cell in exponential] == [0.0001, 0.001, 0.01, 0.1, 1]
+    assert {cell.recipe.method.batch_size for cell in (*exponential, *optima)} == {own["batch_size"]} == {20}
+    assert [cell.recipe.method.optimum_epochs for cell in optima] == [1, 5, 20, 50, 100]
+    assert {cell.recipe.method.optimum_epochs for cell in (*full, *exponential)} == {own["optimum_epochs"]}
+    assert len(work.rows) == 15
+    assert {(cell.recipe.method.gamma, cell.recipe.method.p) for cell in of(work)} == {(own["gamma"], own["p"])}
+
+
+def test_figure_8_without_files_of_the_users_own():
+    work = Campaign("scafflix-figure8", {}, "small", 1, HERE)
+    assert {cell.at["data"] for cell in of(work)} == {"mnist-writers"}
+    assert all(cell.published is None for cell in of(work))
+
+
 def row(method, steps, rounds, rate, validation, test, published=None):
     at = {"data": "d", "part": "methods", "method": method, "setting": "alpha=0.5", "steps": steps}
     figure = Percentage(test, 0.3)

@@ -34,7 +34,7 @@ def epoch_steps(data: Data, size: int) -> Tensor:
     return (n + size - 1) // size if size else torch.ones_like(n)
 
 
-def minibatch(data: Data, size: int, step: int) -> Data:
+def minibatch(data: Data, size: int, step: int | Tensor) -> Data:
     """Return the batch of local step 0, 1, ... Each epoch is a fresh shuffle, and its last batch may be short.
 
     Size 0, or a size that the examples do not fill, gives all examples. The function runs under vmap. Clients with

@@ -6,6 +6,7 @@ Their clients keep, next to local buffers:
     under("optimum", ...)   x_i*, the minimizer of f_i
     .alpha                  α_i, the share of the shared model in the client's model
     .gamma                  γ_i, the client's step size
+    .smoothness             the largest smoothness of f_i seen so far, if the client adapts its step size
     the model itself        as the local steps leave it, until the next broadcast arrives
 """
 
@@ -21,6 +22,7 @@ from coterie.core.counting import CountFlops
 from coterie.core.data import Data, Graph
 from coterie.core.round import Client, Round, Update
 from coterie.core.steps.convex import Bound, Search, best_p, minimum, step_size
+from coterie.core.steps.smoothness import secant
 from coterie.core.task import Task
 from coterie.core.tree import Tree, digest, num_bytes, pick, shift, under, within
 from coterie.errors import UserError
@@ -36,12 +38,13 @@ MixingWeights = Annotated[
 ]
 
 
-def steps_to_coin(p: float, rnd: Round) -> int:
+def steps_to_coin(p: float, rnd: Round, purpose: str = "steps") -> int:
     """Draw the number of coin tosses until heads, which comes with probability p: 1, 2, ...
 
-    If each local step is followed by an aggregation with probability p, this is the number of steps until one.
+    If each local step is followed by an aggregation with probability p, this is the number of steps until one. Server
+    and clients draw the same number, because it depends on the announced round only.
     """
-    return int(generator(rnd.seed, "steps", rnd.index).geometric(p))
+    return int(generator(rnd.seed, purpose, rnd.index).geometric(p))
 
 
 def zero(task: Task) -> Tree:
@@ -95,14 +98,34 @@ def steps_by_name(task: Task, gamma: float | str | Mapping[str, float], client: 
     return {".gamma": task.initial[task.params[0]].new_tensor(own_value("gamma", gamma, client.id))}
 
 
-def with_step(task: Task, personal: Tree, data: Data, mu: float, gamma: float | Bound | Mapping[str, float]) -> Tree:
-    """Return the personal state with γ_i, unless it has been there since the start."""
+def with_step(
+    task: Task, personal: Tree, data: Data, mu: float, gamma: float | Bound | Mapping[str, float], at: Tree
+) -> Tree:
+    """Return the personal state with γ_i for steps from the model `at`, unless γ_i has been there since the start."""
     if isinstance(gamma, Mapping):
         return personal
-    return {**personal, ".gamma": task.initial[task.params[0]].new_tensor(step_size(gamma, task, data, mu))}
+    return {**personal, ".gamma": task.initial[task.params[0]].new_tensor(step_size(gamma, task, data, mu, at))}
 
 
-def optimal_p(gamma: float | Bound | Mapping[str, float], measured: Mapping[str, Mapping[str, float]]) -> float:
+def watching(personal: Tree) -> Tree:
+    """Return the personal state of a client that adapts its step size: with L_i, which is 1/γ_i until it moves."""
+    return {**personal, ".smoothness": 1 / personal[".gamma"]}
+
+
+def watched(task: Task, personal: Tree, start: Tree, end: Tree, data: Data, mu: float) -> Tree:
+    """Return the personal state with L_i raised to the smoothness of f_i between two models, if L_i is watched."""
+    if ".smoothness" not in personal:
+        return personal
+    seen = secant(task, start, end, data, mu)
+    return {**personal, ".smoothness": torch.maximum(personal[".smoothness"], seen)}
+
+
+def adapted(personal: Tree) -> Tree:
+    """Return the personal state with γ_i = 1/L_i, if L_i is watched."""
+    return {**personal, ".gamma": 1 / personal[".smoothness"]} if ".smoothness" in personal else personal
+
+
+def optimal_p(gamma: float | str | Mapping[str, float], measured: Mapping[str, Mapping[str, float]]) -> float:
     """Return the best probability of communication, from the strong convexity and the step size of each client."""
     steps = {name: own_value("gamma", gamma, name) for name in measured} if isinstance(gamma, Mapping) else {}
     return best_p(client["mu"] * (steps[name] if steps else client["step"]) for name, client in measured.items())

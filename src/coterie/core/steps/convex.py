@@ -17,13 +17,15 @@ from coterie.core.counting import alike
 from coterie.core.data import Data
 from coterie.core.steps.batches import minibatch
 from coterie.core.steps.local import Pull, local_gradient
+from coterie.core.steps.smoothness import hessian_norm, norm
 from coterie.core.task import Task
 from coterie.core.tree import Tree, descend, pick
 from coterie.errors import UserError
 from coterie.settings import Rate, Size
 
-Bound = Literal["1/L", "1/trace"]
-"""A step size from theory: by L itself, or by the bound that uses the trace instead of the largest eigenvalue."""
+Bound = Literal["1/L", "1/trace", "1/hessian"]
+"""A step size by the smoothness L: by L itself or by a bound on it, the trace, which are known for linear models; or by
+an estimate for any model, the largest eigenvalue of the Hessian where the steps start."""
 Step = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Chance = Annotated[float, Field(gt=0, le=1)]
 Solver = Literal["gd", "newton"]
@@ -41,7 +43,7 @@ class Curvature(NamedTuple):
     """A bound on L that needs no eigenvalue. For logistic regression it is Σ_j ||a_j||² / (4N) + mu."""
     mu: float
 
-    def step(self, gamma: float | Bound) -> float:
+    def step(self, gamma: float | str) -> float:
         """Return `gamma` itself if it is a number, otherwise the step size from theory."""
         return 1 / (self.L if gamma == "1/L" else self.trace) if isinstance(gamma, str) else gamma
 
@@ -53,7 +55,7 @@ def curvature(task: Task, data: Data, mu: float) -> Curvature:
     """
     if task.body or not task.head_is_linear:
         raise UserError("theory gives gamma and p for linear models only, such as logreg; set them to numbers")
-    phi, _ = _answered(task, data)
+    phi, _ = answered(task, data)
     if len(task.head) > 1:
         phi = torch.cat([phi, torch.ones_like(phi[:, :1])], 1)  # a bias is one more feature
     N, M = phi.shape
@@ -63,7 +65,7 @@ def curvature(task: Task, data: Data, mu: float) -> Curvature:
     return Curvature(L, trace, least * max(0.0, float(eigenvalues[0])) * (M <= N) + mu)
 
 
-def _answered(task: Task, data: Data) -> tuple[Tensor, Tensor]:
+def answered(task: Task, data: Data) -> tuple[Tensor, Tensor]:
     """Return the features (A, M) and the targets (A,) of all answers that count, for a model without a body."""
     features, _, _ = task.body_vjp(task.initial, data.x)
     counted = task.objective.counted(data.y, data.mask).flatten()
@@ -73,14 +75,16 @@ def _answered(task: Task, data: Data) -> tuple[Tensor, Tensor]:
 StepSizes = Annotated[
     Step | Bound | dict[str, Step],
     Field(
-        description='Learning rate: one number for all clients, one by client name, or "1/L" or "1/trace", which are '
-        "from theory for linear models, for each client separately."
+        description="Learning rate: one number for all clients, one by client name, or from the data of each client: "
+        '"1/L" and "1/trace" are from theory for linear models, "1/hessian" is an estimate for any model.'
     ),
 ]
 
 
-def step_size(gamma: float | Bound, task: Task, data: Data, mu: float) -> float:
-    """Return `gamma` itself if it is a number; otherwise the step size from theory, which needs a linear model."""
+def step_size(gamma: float | str, task: Task, data: Data, mu: float, at: Tree) -> float:
+    """Return `gamma` itself if it is a number; otherwise the step size for the client's data, for steps from `at`."""
+    if gamma == "1/hessian":
+        return 1 / max(hessian_norm(task, at, data, mu), 1e-30)
     return curvature(task, data, mu).step(gamma) if isinstance(gamma, str) else gamma
 
 
@@ -93,11 +97,21 @@ def best_p(products: Iterable[float]) -> float:
     return min(1.0, math.sqrt(least))
 
 
-def theory(task: Task, data: Data, mu: float, gamma: float | Bound | Mapping[str, float]) -> dict[str, float]:
+def theory(
+    task: Task, data: Data, mu: float, gamma: float | str | Mapping[str, float], p: float | str = 1.0
+) -> dict[str, float]:
     """Return the numbers by which a client helps to calibrate a method: its strong convexity and its step size.
 
-    Step sizes that are given by client name are known already, and are left out.
+    Step sizes that are given by client name are known already, and are left out. The strong convexity is needed for the
+    best p only, and is left out if the step size is an estimate.
     """
+    if gamma == "1/hessian" and p != "optimal":
+        return {"step": step_size(gamma, task, data, mu, task.initial)}
+    if gamma in ("1/hessian", "adaptive"):
+        raise UserError(
+            f'method.p = "optimal" needs step sizes from theory, and method.gamma = "{gamma}" is an estimate: set '
+            'method.gamma to "1/L" (linear models only), or method.p to a number'
+        )
     own = curvature(task, data, mu)
     return {"mu": own.mu, **({} if isinstance(gamma, Mapping) else {"step": own.step(gamma)})}
 
@@ -163,12 +177,12 @@ def minimum(task: Task, initial: Tree, data: Data, mu: float, how: Search) -> tu
     whole = how.batch == 0 or how.batch >= N
     epoch = 1 if whole else math.ceil(N / how.batch)
     steps = how.epochs * epoch
-    rate = step_size(how.rate, task, data, mu) if steps else 0.0
+    rate = step_size(how.rate, task, data, mu, params) if steps else 0.0
     gradient = _gradient(task, data, mu, 0 if whole else how.batch)
     each, last = alike(gradient), alike(gradient)  # the last batch of an epoch may be short
     for step in range(steps):
         g, buffers = (each if (step + 1) % epoch else last)(params, step)
-        if whole and not _norm(g) > how.tolerance:  # nor is NaN
+        if whole and not norm(g) > how.tolerance:  # nor is NaN
             return params, step
         params = {**params, **descend(pick(params, over), g, rate), **buffers}
     return params, steps
@@ -189,7 +203,7 @@ def _gradient(task: Task, data: Data, mu: float, batch: int) -> Callable[[Tree, 
         over = task.params
         return found
 
-    (weight, *bias), (phi, y) = task.head, _answered(task, data)
+    (weight, *bias), (phi, y) = task.head, answered(task, data)
     phi, share = phi.T.contiguous(), phi.new_full((len(phi),), 1 / len(phi))
     slope = task.objective.slope(y, share, task.num_outputs)
 
@@ -200,10 +214,6 @@ def _gradient(task: Task, data: Data, mu: float, batch: int) -> Callable[[Tree, 
         return {name: value + mu * params[name] for name, value in g.items()}, {}
 
     return known
-
-
-def _norm(tree: Tree) -> float:
-    return math.hypot(*(float(torch.linalg.vector_norm(value)) for value in tree.values()))
 
 
 def _newton(task: Task, start: Tree, data: Data, mu: float, tolerance: float, most: int) -> tuple[Tree, int]:

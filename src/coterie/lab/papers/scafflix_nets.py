@@ -34,6 +34,10 @@ RATES: Mapping[str, Sequence[float]] = {
 OF_OTHERS = "femnist"
 """Data set that users must create themselves. It is run only if it is chosen with --data."""
 ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9)
+EXPONENTIAL = (0.0001, 0.001, 0.01, 0.1, 1.0)
+"""Values of alpha on an exponential scale. The paper does not list its own."""
+EPOCHS = (1, 5, 20, 50, 100)
+"""Epochs of each client's search for its optimum. The paper has 50."""
 CLIENTS = (1, 5, 10, 20)
 COINS = ((0.1, 1), (0.2, 1), (0.2, 2), (0.5, 1), (0.5, 5))
 """Values of p, and multiples of the rounds: for equal aggregations, and for the local gradients of the first value."""
@@ -42,6 +46,7 @@ ABLATIONS = {
     "shakespeare": ("alpha",),
     "femnist": ("alpha", "p", "clients"),
 }
+FIGURE8 = ("full-batch", "exponential", "optima")
 Options = dict[str, Any]
 
 
@@ -52,7 +57,7 @@ class Nets(Experiment):
         for data in RATES:
             own = load(_recipe(data))["method"]
             yield from _methods(data, own)
-            yield from _ablations(data, own)
+            yield from _ablations(data, own, ABLATIONS.get(data, ()))
 
     def choose(self, name: str, wanted: Mapping[str, Sequence[str]]) -> list[Variant]:
         return [each for each in super().choose(name, wanted) if "data" in wanted or each.at["data"] != OF_OTHERS]
@@ -63,6 +68,14 @@ class Nets(Experiment):
     def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
         chosen = [replace(row, at={axis: row.at[axis] for axis in row.at if axis != "rate"}) for row in best(rows)]
         return curve_panels(chosen, ("method", "setting", "steps", "rounds"))
+
+
+class Figure8(Nets):
+    """Scafflix, neural nets: Figure 8 (full batches, alpha on an exponential scale), and epochs for local optima."""
+
+    def variants(self) -> Iterator[Variant]:
+        for data in ("mnist-writers", "femnist"):
+            yield from _ablations(data, load(_recipe(data))["method"], FIGURE8)
 
 
 def _recipe(data: str) -> str:
@@ -99,15 +112,18 @@ def _methods(data: str, own: Options) -> Iterator[Variant]:
             yield _variant(data, "methods", method, setting, steps, times, rate, {"method": options[method]})
 
 
-def _ablations(data: str, own: Options) -> Iterator[Variant]:
-    """Yield variants of Scafflix at the learning rate of the recipe."""
+def _ablations(data: str, own: Options, wanted: Sequence[str]) -> Iterator[Variant]:
+    """Yield variants of Scafflix at the learning rate of the recipe. `wanted` names the parts of the table."""
     n, rate = round(1 / own["p"]), own["gamma"]
     parts: dict[str, list[tuple[str, int, int, Tables]]] = {
         "alpha": [(f"alpha={alpha}", n, 1, {"method": {"alpha": alpha}}) for alpha in ALPHAS],
         "p": [(f"p={p}", round(1 / p), times, {"method": {"p": p}}) for p, times in COINS],
         "clients": [(f"clients={r}", n, 1, {"run": {"clients_per_round": r}}) for r in CLIENTS],
+        "full-batch": [(f"alpha={alpha}", n, 1, {"method": {"alpha": alpha, "batch_size": 0}}) for alpha in ALPHAS],
+        "exponential": [(f"alpha={alpha:g}", n, 1, {"method": {"alpha": alpha}}) for alpha in EXPONENTIAL],
+        "optima": [(f"epochs={epochs}", n, 1, {"method": {"optimum_epochs": epochs}}) for epochs in EPOCHS],
     }
-    for part in ABLATIONS.get(data, ()):
+    for part in wanted:
         for setting, steps, times, changes in parts[part]:
             yield _variant(data, part, "scafflix", setting, steps, times, rate, changes)
 
