@@ -20,7 +20,7 @@ from there.
 import torch
 from torch import Tensor
 
-from coterie.core.fields import BatchSize, LocalSteps, Rate
+from coterie.core.fields import BatchSize, Clip, LocalSteps, Rate
 from coterie.core.method import Client, Data, Method, Reply, Round, Task, Tree, settings
 from coterie.core.steps import Pull, local_sgd
 from coterie.core.tree import displacement
@@ -40,18 +40,20 @@ class Ditto(Method):
     lam: Rate = 0.25
     """λ: strength of the pull of the personal model towards the shared one."""
     batch_size: BatchSize = 0
+    clip: Clip = 0.0
 
     def init_personal(self, task: Task, client: Client) -> Tree:
         return {**task.initial, ".visited": task.flag()}
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
-        w, _ = local_sgd(task, {**personal, **shared}, data, rnd.steps, self.eta, self.batch_size)
+        w, _ = local_sgd(task, {**personal, **shared}, data, rnd.steps, self.eta, self.batch_size, clip=self.clip)
         v, loss = self._personal(task, shared, personal, data, rnd.steps)
         return Reply(displacement(w, shared), {"loss": loss}, _visited(v))
 
     def _personal(self, task: Task, shared: Tree, start: Tree, data: Data, steps: int) -> tuple[Tree, Tensor]:
         """Do step 4."""
-        return local_sgd(task, start, data, steps, self.beta, self.batch_size, pull=Pull(self.lam, shared))
+        pull = Pull(self.lam, shared)
+        return local_sgd(task, start, data, steps, self.beta, self.batch_size, pull=pull, clip=self.clip)
 
     def personal_params(self, task: Task, shared: Tree, personal: Tree) -> Tree:
         visited = personal[".visited"]

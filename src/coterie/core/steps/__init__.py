@@ -10,7 +10,9 @@ from coterie.core.steps.head import (
     rate_notes,
 )
 from coterie.core.steps.local import (
+    Loss,
     Pull,
+    clipped,
     fine_tuned,
     gradient,
     local_gradient,
@@ -23,9 +25,11 @@ from coterie.core.steps.server import adam_memory, adaptive_memory, server_move,
 
 __all__ = [
     "SMOOTHNESS_PRODUCTS",
+    "Loss",
     "Pull",
     "adam_memory",
     "adaptive_memory",
+    "clipped",
     "epoch_steps",
     "fine_tuned",
     "gauge",

@@ -8,8 +8,9 @@ from torch.func import grad
 
 from coterie.core.data import Data
 from coterie.core.round import Reply, Round, Update
+from coterie.core.steps.batches import turns
 from coterie.core.steps.dense_head import dense_head_descent, takes_dense_path
-from coterie.core.steps.local import rolling, travelling
+from coterie.core.steps.local import clipped, rolling, travelling
 from coterie.core.steps.server import adam, adam_memory
 from coterie.core.task import Task
 from coterie.core.tree import Tree, descend, pick
@@ -32,11 +33,18 @@ def head_descent(
     rate: float | Tensor,
     momentum: float = 0.0,
     *,
+    batch: int = 0,
+    clip: float = 0.0,
     adaptive: bool = False,
 ) -> Tree:
-    """Train the head by gradient descent on fixed features, with momentum as in `local_sgd`, or by Adam."""
+    """Train the head by gradient descent on fixed features, or by Adam on all examples in every step.
+
+    Momentum, minibatches and clipping are as in `local_sgd`.
+    """
     if not head or not steps:  # it may be frozen
         return head
+    if batch or clip:
+        return _head_sgd(task, head, data._replace(x=features), steps, rate, momentum, batch, clip)
     if not adaptive and takes_dense_path(task):
         return dense_head_descent(task, head, features, data, steps, rate, momentum)
     slope = _head_gradient(task, features, data, head)
@@ -48,6 +56,18 @@ def head_descent(
         else:
             velocity = {name: rolling(velocity.get(name), value, momentum) for name, value in g.items()}
             head = descend(head, velocity, rate)
+    return head
+
+
+def _head_sgd(
+    task: Task, head: Tree, data: Data, steps: int, rate: float | Tensor, momentum: float, batch: int, clip: float
+) -> Tree:
+    """Train the head on minibatches of examples whose inputs are features."""
+    velocity = dict[str, Tensor]()
+    for turn in turns(steps, data, batch):
+        g = clipped(grad(task.head_loss)(head, turn.batch.x, turn.batch), clip)
+        velocity = {name: rolling(velocity.get(name), value, momentum) for name, value in g.items()}
+        head = turn.kept(descend(head, velocity, rate), head)
     return head
 
 
