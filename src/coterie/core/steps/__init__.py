@@ -1,6 +1,15 @@
 """Functions that methods share: local steps of a client, work on the head, steps of the server."""
 
 from coterie.core.steps.batches import epoch_steps, minibatch, num_steps, turns
+from coterie.core.steps.gaussian import (
+    class_table,
+    classes_of,
+    distribution,
+    loss_of_sample,
+    loss_of_samples,
+    mean_over_answers,
+    sampled,
+)
 from coterie.core.steps.head import (
     SMOOTHNESS_PRODUCTS,
     gauge,
@@ -29,7 +38,10 @@ __all__ = [
     "Pull",
     "adam_memory",
     "adaptive_memory",
+    "class_table",
+    "classes_of",
     "clipped",
+    "distribution",
     "epoch_steps",
     "fine_tuned",
     "gauge",
@@ -39,9 +51,13 @@ __all__ = [
     "head_smoothness",
     "local_gradient",
     "local_sgd",
+    "loss_of_sample",
+    "loss_of_samples",
+    "mean_over_answers",
     "minibatch",
     "num_steps",
     "rate_notes",
+    "sampled",
     "server_move",
     "server_step",
     "sgd_reply",
