@@ -126,6 +126,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "scafflix-coins": "coterie.lab.papers.scafflix_coins:ScafflixCoins",
         "scafflix-convex": "coterie.lab.papers.scafflix_convex:ScafflixConvex",
         "scafflix-nets": "coterie.lab.papers.scafflix_nets:Nets",
+        "scafflix-table2": "coterie.lab.papers.scafflix_table2:Table2",
     },
 }
 

@@ -89,6 +89,8 @@ class Task:
         """Number of outputs of the initial model."""
         with torch.no_grad():
             features = self._eval_body(self.sample(1))
+        self.num_features: int = features.shape[-1]
+        """M, the number of features of an example, or of a position."""
         self._heads = Heads(own_head, head, head_init, features)
         self._check_cut(own_values, outputs, head)
         self.head_is_linear = self._heads.is_linear

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from coterie.core.fields import BatchSize, Clip, Count, LocalRate, LocalSteps, Rate
 from coterie.core.gaussian import Normal
-from coterie.core.method import Client, Data, Method, Passes, Reply, Round, Task, Tree, Update, settings, sgd_passes
+from coterie.core.method import Client, Data, Method, Passes, Reply, Round, Task, Tree, Update, settings
 from coterie.core.steps import (
     class_table,
     classes_of,
@@ -58,14 +58,16 @@ TABLES = (".mean", ".deviation")
 class FedCR(Method):
     """Shared body, personal heads, and a pull of random features towards a distribution that clients have in common."""
 
+    gradients_per_step = 1
+
     tau: LocalSteps = 50
     eta: LocalRate = 0.01
     beta: Rate = 1e-4
     """β: weight of the divergence between the common distribution of a class and that of an example."""
     b2: Annotated[float, Field(ge=0, le=1)] = 1.0
     """b: share of the new product in the common distributions; 0 keeps them as they are."""
-    samples: Count = 18
-    """Number of draws for each example in a step."""
+    samples: Count = 1
+    """Number of draws for each example in a step. The Scafflix table's code takes 18."""
     batch_size: BatchSize = 0
     clip: Clip = 0.0
 
@@ -99,9 +101,9 @@ class FedCR(Method):
         tables = {".mean": after[".weighted"], ".deviation": after[".precision"]}
         return Reply({**displacement(after, shared), **tables}, {"loss": loss}, pick(after, personal))
 
-    def passes(self, size: int, rnd: Round) -> Passes:
-        declared = sgd_passes(size, rnd.steps, self.batch_size)
-        return declared._replace(head_steps=self.samples * declared.head_steps)
+    def passes(self, size: int, rnd: Round) -> Passes | None:
+        """Return the cost with one draw. Operations of several are counted."""
+        return super().passes(size, rnd) if self.samples == 1 else None
 
     def _loss(self, task: Task, params: Tree, data: Data) -> tuple[Tensor, Tree, Normal]:
         """Return the objective of step 3, the buffers, and the distribution of each example's features."""

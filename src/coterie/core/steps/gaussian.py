@@ -51,6 +51,5 @@ def mean_over_answers(task: Task, each: Tensor, data: Data) -> Tensor:
 
 def class_table(task: Task) -> Tensor:
     """Return zeros (C, d): a row for each class, in the size of a representation."""
-    features = task.features(task.initial, task.sample(1))
-    mean = distribution(task, features).mean
-    return mean.new_zeros(task.num_outputs, mean.shape[-1])
+    d = task.num_features // 2 if task.is_gaussian else task.num_features
+    return task.initial[task.params[0]].new_zeros(task.num_outputs, d)
