@@ -14,6 +14,7 @@ from coterie.lab.papers.comparison import Row
 from coterie.lab.papers.measured import Measured, Percentage
 from coterie.lab.papers.scafflix_table2 import PUBLISHED, RATES, compared
 from coterie.prepare import prepare
+from coterie.report.units import DASH
 from coterie.settings import Epochs, length
 
 HERE = Path("nowhere")
@@ -103,9 +104,9 @@ def test_published_figures_stand_beside_the_rate_that_validation_chose():
     table = compared(rows)
     assert [line[1:] for line in table.lines] == [
         ["FedPAC", "as-run", "fedrep", "0.05", "85.00 ± 0.10", "82.00 ± 0.30", "89.49"],
-        ["FedAvg-FT", "beside", "fedavg", "0.05", "70.00 ± 0.10", "71.00 ± 0.30", "–"],
+        ["FedAvg-FT", "beside", "fedavg", "0.05", "70.00 ± 0.10", "71.00 ± 0.30", DASH],
     ]
-    assert {column for columns in PUBLISHED.values() for column in columns} <= {c for c in PUBLISHED["cifar-100"]}
+    assert {column for columns in PUBLISHED.values() for column in columns} <= set(PUBLISHED["cifar-100"])
 
 
 def write_cifar(folder, rows):
