@@ -26,6 +26,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "fedbabu": "coterie.methods.fedbabu:FedBABU",
         "fedbn": "coterie.methods.fedbn:FedBN",
         "feddane": "coterie.methods.feddane:FedDANE",
+        "fedcr": "coterie.methods.fedcr:FedCR",
         "feddecay": "coterie.methods.feddecay:FedDecay",
         "fedem": "coterie.methods.fedem:FedEM",
         "fedpac": "coterie.methods.fedpac:FedPAC",
@@ -34,6 +35,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "fedrecon": "coterie.methods.fedrecon:FedRecon",
         "fedrep": "coterie.methods.fedrep:FedRep",
         "fedsgd": "coterie.methods.fedsgd:FedSGD",
+        "fedsr": "coterie.methods.fedsr:FedSR",
         "fedyogi": "coterie.methods.fedopt:FedYogi",
         "flix": "coterie.methods.flix:FLIX",
         "fomaml": "coterie.methods.fomaml:FOMAML",
@@ -77,6 +79,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "partition": {
         "classes": "coterie.data.partition.classes:Classes",
+        "consecutive": "coterie.data.partition.consecutive:Consecutive",
         "contiguous": "coterie.data.partition.contiguous:Contiguous",
         "dirichlet": "coterie.data.partition.dirichlet:Dirichlet",
         "feature-clusters": "coterie.data.partition.feature_clusters:FeatureClusters",
@@ -93,6 +96,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "cnn-femnist": "coterie.models.cnn_femnist:CNNFemnist",
         "conv4": "coterie.models.conv4:Conv4",
         "gin": "coterie.models.gin:GIN",
+        "lenet": "coterie.models.lenet:LeNet",
         "logreg": "coterie.models.logreg:LogReg",
         "lstm": "coterie.models.lstm:LSTM",
         "mlp": "coterie.models.mlp:MLP",
@@ -130,6 +134,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "scafflix-convex": "coterie.lab.papers.scafflix_convex:ScafflixConvex",
         "scafflix-figure8": "coterie.lab.papers.scafflix_nets:Figure8",
         "scafflix-nets": "coterie.lab.papers.scafflix_nets:Nets",
+        "scafflix-table2": "coterie.lab.papers.scafflix_table2:Table2",
     },
 }
 

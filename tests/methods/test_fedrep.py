@@ -1,12 +1,17 @@
 """FedRep against its paper: rounds by hand in NumPy with every step through the whole net, and its limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import reference as ref
+from coterie.core.counting import CountFlops
+from coterie.core.steps import minibatch
 from coterie.core.tree import shift
 from coterie.errors import UserError
+from coterie.measure.cost import local_work
 from coterie.methods import FedBABU, FedRep
 
 
@@ -86,3 +91,37 @@ def test_a_head_that_is_not_one_linear_layer_takes_the_same_steps():
     derived = setup.method.local_update(setup.task, *given)
     for one, other in zip(known, derived, strict=True):
         ref.assert_same(one, ref.arrays(other))
+
+
+def test_epochs_of_minibatches_by_hand():
+    """Two epochs on the head, then one on the body, each of 8 examples in batches of 3. The cost is that of passes."""
+    method = FedRep(tau=3, body_steps=1, beta=0.2, momentum=0.5, unit="epochs", batch_size=3)
+    setup = ref.setup(method)
+    theta, head, data = setup.task.shared_body(), ref.store(setup)[2], setup.data(2, "train", 1)
+    rnd = ref.announced(setup, 1)
+    params = ref.arrays({**theta, **head})
+    for names, steps in ((ref.HEAD, 6), (ref.BODY, 3)):
+        velocity = {name: np.zeros_like(params[name]) for name in names}
+        for step in range(steps):
+            batch = minibatch(data, 3, step)
+            _, gradient = ref.loss_and_gradient(params, batch.x.numpy(), batch.y.numpy())
+            velocity = {name: 0.5 * velocity[name] + gradient[name] for name in names}
+            params = ref.step(params, velocity, 0.2, names)
+    with CountFlops() as counted:
+        reply = method.local_update(setup.task, theta, head, data, rnd)
+    ref.assert_same(shift(theta, reply.tensors), {name: params[name] for name in ref.BODY})
+    ref.assert_same(reply.personal, {name: params[name] for name in ref.HEAD})
+    width = setup.load.num_outputs(2)
+    assert local_work(method, setup.load.work.probe, [(8, width)], rnd).flops == counted.total
+    assert replace(method, unit="steps").passes(8, rnd) is None
+
+
+def test_epochs_of_all_examples_are_steps_to_the_bit():
+    options = {"tau": 5, "body_steps": 2, "beta": 0.2}
+    setup = ref.setup(FedRep(**options))
+    theta, head, data = setup.task.shared_body(), ref.store(setup)[0], setup.data(0, "train", 1)
+    steps = setup.method.local_update(setup.task, theta, head, data, ref.announced(setup, 1))
+    by_epochs = setup.having(method=FedRep(**options, unit="epochs"))
+    epochs = by_epochs.method.local_update(setup.task, theta, head, data, ref.announced(by_epochs, 1))
+    for one, other in zip(steps, epochs, strict=True):
+        ref.assert_same(one, ref.arrays(other), 0)

@@ -11,7 +11,9 @@ from coterie.core.schedule import Decay, DecayByBeta
 from coterie.settings import Count, Length, Rate, Share, Size
 
 __all__ = [
+    "Adapts",
     "BatchSize",
+    "Clip",
     "Count",
     "Decay",
     "DecayByBeta",
@@ -30,6 +32,13 @@ LocalSteps = Annotated[Length, Field(description='Number of local steps, or "2 e
 LocalRate = Annotated[Rate, Field(description="Learning rate of the local steps.")]
 ServerRate = Annotated[Rate, Field(description="Learning rate of the server's step.")]
 BatchSize = Annotated[Size, Field(description="Examples per local step; 0 uses all examples of the client.")]
+Clip = Annotated[
+    Rate, Field(description="Maximum norm of a local gradient: a larger gradient is scaled down; 0 does not clip.")
+]
+Adapts = Annotated[
+    Literal["model", "head"],
+    Field(description='What a client trains when it adapts: the whole "model", or the "head" on a fixed body.'),
+]
 Regularizer = Annotated[Rate, Field(description="μ: L2 regularization of all parameters.")]
 Users = Annotated[
     Literal["equal", "sizes"],

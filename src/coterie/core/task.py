@@ -14,6 +14,7 @@ from torch.func import functional_call, grad, vjp
 
 from coterie.core.chain import Chain, find_chain, find_tail
 from coterie.core.data import Data, Graph, Inputs
+from coterie.core.gaussian import Gaussian
 from coterie.core.heads import HeadInit, Heads, cut
 from coterie.core.objective import Classification, Objective
 from coterie.core.pullback import pulled_back
@@ -95,6 +96,8 @@ class Task:
         self._check_cut(own_values, outputs, head)
         self.head_is_linear = self._heads.is_linear
         """Whether the head is one plain linear layer, so that its gradient is known in closed form."""
+        self.is_gaussian = any(isinstance(part, Gaussian) for part in own_head.modules())
+        """Whether the head begins by drawing representations from the distributions that its features describe."""
         self.chain = find_chain(self._body, own_head, head, set(self.params), self._example.ndim)
         """The layers, if the model is a chain of dense layers, whose gradient is known in closed form."""
         ends = find_tail(self._body, own_head, head, set(self.params)) if features.ndim == 2 else None
@@ -171,6 +174,10 @@ class Task:
         """Return the features (N, M) of the body as it is used."""
         features: Tensor = functional_call(self._eval_body, self._of_body(params), (x,))
         return features
+
+    def training_features(self, params: Tree, x: Inputs) -> tuple[Tensor, Tree]:
+        """Return the features (N, M) of the body in training mode, and the buffers as the pass leaves them."""
+        return self._features(params, x)
 
     def head_outputs(self, params: Tree, features: Tensor) -> Tensor:
         """Return the outputs (N, K) of the head as it is used, for given features."""

@@ -96,3 +96,6 @@ class Assignment(NamedTuple):
     """Names of the clients. By default, "0", "1" and so on."""
     validation: Sequence[Index] = ()
     """Rows of the training set kept for validation. A client's validation rows are never in its `train` rows."""
+    resplit: bool = False
+    """Whether training and test rows were divided again. All rows are then numbered over the training set followed by
+    the test set."""

@@ -111,7 +111,7 @@ class Federation:
     @classmethod
     def assemble(cls, examples: Examples, assignment: Assignment) -> "Federation":
         """Build a federation from a data set and a partition of it."""
-        shift = len(examples.y_train)
+        shift = 0 if assignment.resplit else len(examples.y_train)
         splits = {"train": Ragged.of(assignment.train), "test": Ragged.of([rows + shift for rows in assignment.test])}
         if len(assignment.validation):
             splits["validation"] = Ragged.of(assignment.validation)

@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from coterie.core.fields import BatchSize, Decay, LocalSteps, Rate
+from coterie.core.fields import BatchSize, Clip, Decay, LocalSteps, Rate
 from coterie.core.method import Client, Data, Method, Reply, Round, Task, Tree, settings
 from coterie.core.steps import Pull, local_rates, local_sgd
 from coterie.core.tree import displacement, pick
@@ -49,13 +49,14 @@ class Ditto(Method):
     batch_size: BatchSize = 0
     decay: Decay = "none"
     """Schedule of the rate eta within a round, such as "cosine 0.1"; "none" keeps it the same."""
+    clip: Clip = 0.0
 
     def init_personal(self, task: Task, client: Client) -> Tree:
         return {**task.initial, ".visited": task.flag()}
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
-        rates = local_rates(task, self.eta, self.decay, data, rnd, self.batch_size)
-        w, _ = local_sgd(task, {**personal, **shared}, data, rnd.steps, rates, self.batch_size)
+        rates, batch = local_rates(task, self.eta, self.decay, data, rnd, self.batch_size), self.batch_size
+        w, _ = local_sgd(task, {**personal, **shared}, data, rnd.steps, rates, batch, clip=self.clip)
         v, loss = self._personal(task, self._centre(shared, w), personal, data, rnd.steps)
         return Reply(displacement(w, shared), {"loss": loss}, _visited(v))
 
@@ -64,7 +65,8 @@ class Ditto(Method):
 
     def _personal(self, task: Task, centre: Tree, start: Tree, data: Data, steps: int) -> tuple[Tree, Tensor]:
         """Do step 4."""
-        return local_sgd(task, start, data, steps, self.beta, self.batch_size, pull=Pull(self.lam, centre))
+        pull = Pull(self.lam, centre)
+        return local_sgd(task, start, data, steps, self.beta, self.batch_size, pull=pull, clip=self.clip)
 
     def personal_params(self, task: Task, shared: Tree, personal: Tree) -> Tree:
         visited = personal[".visited"]

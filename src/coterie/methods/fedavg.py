@@ -15,7 +15,7 @@ Deviation: a client sends how far it moved instead of where it arrived. Step 2 i
 sum to one. Local work is τ steps, or epochs if τ is "2 epochs"; without a batch size, each step uses all examples.
 """
 
-from coterie.core.fields import BatchSize, LocalRate, LocalSteps, Users
+from coterie.core.fields import Adapts, BatchSize, Clip, LocalRate, LocalSteps, Users
 from coterie.core.method import Data, Method, Reply, Round, Task, Tree, Update, settings
 from coterie.core.steps import fine_tuned, sgd_reply
 
@@ -30,12 +30,15 @@ class FedAvg(Method):
     eta: LocalRate = 0.007
     users: Users = "sizes"
     batch_size: BatchSize = 0
+    clip: Clip = 0.0
+    adapts: Adapts = "model"
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
-        return sgd_reply(task, shared, personal, data, rnd.steps, self.eta, self.batch_size)
+        return sgd_reply(task, shared, personal, data, rnd.steps, self.eta, self.batch_size, clip=self.clip)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        return fine_tuned(task, {**shared, **personal}, data, steps, self.eta, self.batch_size)
+        start, over = {**shared, **personal}, task.head if self.adapts == "head" else None
+        return fine_tuned(task, start, data, steps, self.eta, self.batch_size, over=over, clip=self.clip)
 
     def notes(self, update: Update, rnd: Round) -> dict[str, float | str]:
         """Record how much FedAvg emphasizes fast personalization (Table 1 of the FedDecay paper)."""

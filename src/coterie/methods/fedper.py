@@ -16,7 +16,7 @@ With a schedule `decay`, step k = 0, 1, ... of a round has the rate β β_k, as 
 Deviation: in the paper all clients take part in each round. The cohort stands for them, as in FedAvg.
 """
 
-from coterie.core.fields import BatchSize, Decay, LocalRate, LocalSteps
+from coterie.core.fields import Adapts, BatchSize, Clip, Decay, LocalRate, LocalSteps
 from coterie.core.method import Client, Data, Method, Reply, Round, Task, Tree, settings
 from coterie.core.steps import fine_tuned, local_rates, sgd_reply
 
@@ -32,6 +32,8 @@ class FedPer(Method):
     beta: LocalRate = 0.007
     batch_size: BatchSize = 0
     decay: Decay = "none"
+    clip: Clip = 0.0
+    adapts: Adapts = "model"
 
     def init_shared(self, task: Task) -> Tree:
         return task.shared_body()
@@ -42,8 +44,9 @@ class FedPer(Method):
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         rates = local_rates(task, self.beta, self.decay, data, rnd, self.batch_size)
-        return sgd_reply(task, shared, personal, data, rnd.steps, rates, self.batch_size)
+        return sgd_reply(task, shared, personal, data, rnd.steps, rates, self.batch_size, clip=self.clip)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        """Do step 3. The body that results stays with the client."""
-        return fine_tuned(task, {**shared, **personal}, data, steps, self.beta, self.batch_size)
+        """Do step 3, or its part on the head. A body that results stays with the client."""
+        start, over = {**shared, **personal}, task.head if self.adapts == "head" else None
+        return fine_tuned(task, start, data, steps, self.beta, self.batch_size, over=over, clip=self.clip)

@@ -18,15 +18,19 @@ averaged, keep the rate β.
 Deviation: the paper's average in step 2 is unweighted. The weights by size are those of the PFLEGO paper's comparison.
 Deviation: θ does not move in step 3, so its features are computed once: 1 + b passes through the body instead of τ.
 (With dropout in the body, step 3 sees one mask. For BatchNorm statistics it counts as one pass.)
+With `unit = "epochs"`, steps 3 and 4 are passes over minibatches, both in the order of the same shuffles.
 """
+
+from typing import Literal
 
 from torch import Tensor
 
-from coterie.core.fields import Count, Decay, LocalRate, Share
-from coterie.core.method import AdaptsHead, Client, Data, Passes, Reply, Round, Task, Tree, settings
+from coterie.core.fields import BatchSize, Clip, Count, Decay, LocalRate, Share
+from coterie.core.method import AdaptsHead, Client, Data, Passes, Reply, Round, Task, Tree, settings, sgd_passes
 from coterie.core.steps import head_descent, local_rates, local_sgd
 from coterie.core.tree import displacement, pick
 from coterie.errors import UserError
+from coterie.settings import Epochs
 
 
 @settings
@@ -44,6 +48,10 @@ class FedRep(AdaptsHead):
     """m: momentum of the local steps. The tables of the PFLEGO paper use 0.999."""
     decay: Decay = "none"
     """Schedule of the rate of the body steps within a round, such as "cosine 0.1"; "none" keeps it the same."""
+    unit: Literal["steps", "epochs"] = "steps"
+    """What tau and body_steps count: local steps, or passes over the client's examples in batches of batch_size."""
+    batch_size: BatchSize = 0
+    clip: Clip = 0.0
 
     def init_shared(self, task: Task) -> Tree:
         return task.shared_body()
@@ -57,20 +65,37 @@ class FedRep(AdaptsHead):
                 f"method.body_steps = {self.body_steps} must not be larger than method.tau = {self.tau}, the number of "
                 "local steps in total"
             )
-        return super().plan(rnd)
+        return rnd.announce(steps=self._counted(self.tau))
+
+    def _counted(self, count: int) -> int:
+        return Epochs(count) if self.unit == "epochs" else count
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         features, _, buffers = task.body_vjp({**shared, **personal}, data.x)
-        W = self.adapt_head(task, shared, personal, features, data, rnd.steps - self.body_steps)
-        start, momentum = {**shared, **personal, **buffers, **W}, self.momentum
-        rates = local_rates(task, self.beta, self.decay, data, rnd.announce(steps=self.body_steps))
-        after, loss = local_sgd(task, start, data, self.body_steps, rates, over=task.body, momentum=momentum)
+        head_steps, body_steps = self._counted(rnd.steps - self.body_steps), self._counted(self.body_steps)
+        W = self.adapt_head(task, shared, personal, features, data, head_steps)
+        rates = local_rates(task, self.beta, self.decay, data, rnd.announce(steps=body_steps), self.batch_size)
+        after, loss = local_sgd(
+            task,
+            {**shared, **personal, **buffers, **W},
+            data,
+            body_steps,
+            rates,
+            self.batch_size,
+            over=task.body,
+            momentum=self.momentum,
+            clip=self.clip,
+        )
         return Reply(displacement(after, shared), {"loss": loss}, pick(after, personal))
 
-    def passes(self, size: int, rnd: Round) -> Passes:
-        b = self.body_steps
-        return Passes(size, body_forwards=1 + b, body_backwards=b, head_steps=rnd.steps - b, frozen_head=b)
+    def passes(self, size: int, rnd: Round) -> Passes | None:
+        if self.batch_size and self.unit == "steps":
+            return None
+        batch, epoch = sgd_passes(size, Epochs(1), self.batch_size)[:2]
+        b, head_steps = self.body_steps * epoch, (rnd.steps - self.body_steps) * epoch
+        return Passes(batch, body_forwards=epoch + b, body_backwards=b, head_steps=head_steps, frozen_head=b)
 
     def adapt_head(self, task: Task, shared: Tree, personal: Tree, features: Tensor, data: Data, steps: int) -> Tree:
         """Do step 3. New clients of the paper's experiments do nothing else."""
-        return head_descent(task, pick(personal, task.head), features, data, steps, self.beta, self.momentum)
+        W, batch, clip = pick(personal, task.head), self.batch_size, self.clip
+        return head_descent(task, W, features, data, steps, self.beta, self.momentum, batch=batch, clip=clip)

@@ -6,7 +6,7 @@
 A client sends nothing but its training loss. The server only draws the cohort: a client that is drawn trains.
 """
 
-from coterie.core.fields import BatchSize, LocalRate, LocalSteps
+from coterie.core.fields import Adapts, BatchSize, Clip, LocalRate, LocalSteps
 from coterie.core.method import Client, Data, Method, Reply, Round, Task, Tree, settings
 from coterie.core.steps import fine_tuned, local_sgd
 
@@ -21,6 +21,8 @@ class Local(Method):
     tau: LocalSteps = 50
     beta: LocalRate = 0.007
     batch_size: BatchSize = 0
+    clip: Clip = 0.0
+    adapts: Adapts = "model"
 
     def init_shared(self, task: Task) -> Tree:
         return {}
@@ -30,8 +32,9 @@ class Local(Method):
         return {**task.initial, **head}
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
-        after, loss = local_sgd(task, personal, data, rnd.steps, self.beta, self.batch_size)
+        after, loss = local_sgd(task, personal, data, rnd.steps, self.beta, self.batch_size, clip=self.clip)
         return Reply({}, {"loss": loss}, after)
 
     def adapt(self, task: Task, shared: Tree, personal: Tree, data: Data, steps: int) -> Tree:
-        return fine_tuned(task, personal, data, steps, self.beta, self.batch_size)
+        over = task.head if self.adapts == "head" else None
+        return fine_tuned(task, personal, data, steps, self.beta, self.batch_size, over=over, clip=self.clip)

@@ -2,6 +2,15 @@
 
 from coterie.core.steps.adaptive import local_adam
 from coterie.core.steps.batches import epoch_steps, minibatch, num_steps, turns
+from coterie.core.steps.gaussian import (
+    class_table,
+    classes_of,
+    distribution,
+    loss_of_sample,
+    loss_of_samples,
+    mean_over_answers,
+    sampled,
+)
 from coterie.core.steps.head import (
     SMOOTHNESS_PRODUCTS,
     gauge,
@@ -15,7 +24,9 @@ from coterie.core.steps.head import (
     rate_notes,
 )
 from coterie.core.steps.local import (
+    Loss,
     Pull,
+    clipped,
     fine_tuned,
     gradient,
     local_gradient,
@@ -37,9 +48,14 @@ from coterie.core.steps.server import (
 __all__ = [
     "SMOOTHNESS_PRODUCTS",
     "LocalRates",
+    "Loss",
     "Pull",
     "adam_memory",
     "adaptive_memory",
+    "class_table",
+    "classes_of",
+    "clipped",
+    "distribution",
     "epoch_steps",
     "fine_tuned",
     "gauge",
@@ -54,11 +70,15 @@ __all__ = [
     "local_gradient",
     "local_rates",
     "local_sgd",
+    "loss_of_sample",
+    "loss_of_samples",
+    "mean_over_answers",
     "minibatch",
     "num_steps",
     "penalized",
     "penalized_loss",
     "rate_notes",
+    "sampled",
     "server_move",
     "server_step",
     "server_sum",

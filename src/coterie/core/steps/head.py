@@ -8,13 +8,14 @@ from torch.func import grad, grad_and_value
 
 from coterie.core.data import Data
 from coterie.core.round import Reply, Round, Update
+from coterie.core.steps.batches import turns
 from coterie.core.steps.dense_head import (
     dense_head_descent,
     dense_head_gradient,
     dense_head_loss,
     takes_dense_path,
 )
-from coterie.core.steps.local import rolling, travelling
+from coterie.core.steps.local import clipped, rolling, travelling
 from coterie.core.steps.server import adam, adam_memory
 from coterie.core.task import Task
 from coterie.core.tree import Tree, descend, pick
@@ -37,15 +38,19 @@ def head_descent(
     rate: float | Tensor,
     momentum: float = 0.0,
     *,
+    batch: int = 0,
+    clip: float = 0.0,
     adaptive: bool = False,
     mu: float = 0.0,
 ) -> Tree:
-    """Train the head by gradient descent on fixed features, with momentum as in `local_sgd`, or by Adam.
+    """Train the head by gradient descent on fixed features, or by Adam on all examples in every step.
 
-    The objective is the client's loss plus (mu/2) ||head||².
+    Momentum, minibatches and clipping are as in `local_sgd`. The objective is the client's loss plus (mu/2) ||head||².
     """
     if not head or not steps:  # it may be frozen
         return head
+    if batch or clip:
+        return _head_sgd(task, head, data._replace(x=features), steps, rate, momentum, batch, clip, mu)
     if not adaptive and takes_dense_path(task):
         return dense_head_descent(task, head, features, data, steps, rate, momentum, mu)
     slope = _head_gradient(task, features, data, head)
@@ -69,6 +74,26 @@ def penalized_loss(task: Task, head: Tree, features: Tensor, data: Data, mu: flo
     """Return the client's loss plus (mu/2) ||head||²."""
     loss = head_loss(task, head, features, data)
     return loss + mu / 2 * torch.stack([(value**2).sum() for value in head.values()]).sum() if mu else loss
+
+
+def _head_sgd(
+    task: Task,
+    head: Tree,
+    data: Data,
+    steps: int,
+    rate: float | Tensor,
+    momentum: float,
+    batch: int,
+    clip: float,
+    mu: float,
+) -> Tree:
+    """Train the head on minibatches of examples whose inputs are features."""
+    velocity = dict[str, Tensor]()
+    for turn in turns(steps, data, batch):
+        g = clipped(penalized(grad(task.head_loss)(head, turn.batch.x, turn.batch), head, mu), clip)
+        velocity = {name: rolling(velocity.get(name), value, momentum) for name, value in g.items()}
+        head = turn.kept(descend(head, velocity, rate), head)
+    return head
 
 
 def _head_gradient(task: Task, features: Tensor, data: Data, like: Tree) -> Callable[[Tree], Tree]:

@@ -14,6 +14,9 @@ from coterie.core.steps.dense import dense_sgd, takes_dense_path
 from coterie.core.task import Task
 from coterie.core.tree import Tree, descend, displacement, pick
 
+Loss = Callable[[Tree, Data], tuple[Tensor, Tree]]
+"""A loss as a function of (params, examples). Returns (loss, buffers), as `Task.loss` does."""
+
 
 class Pull(NamedTuple):
     """The proximal term (mu/2) ||w - centre||² of a local objective. Without a centre it pulls towards the origin."""
@@ -34,6 +37,8 @@ def local_sgd(
     momentum: float = 0.0,
     pull: Pull | None = None,
     control: Tree | None = None,
+    clip: float = 0.0,
+    objective: Loss | None = None,
 ) -> tuple[Tree, Tensor]:
     """Take local gradient steps. Returns (params, loss at the last gradient).
 
@@ -48,14 +53,17 @@ def local_sgd(
         momentum: heavy-ball momentum, which starts from rest.
         pull: proximal term.
         control: tree that is subtracted from every gradient.
+        clip: maximum norm of the gradient, with that of the proximal term and before `control`; 0 does not clip.
+        objective: the loss to descend on, instead of the task's. Entries that it returns replace those of the model.
     """
     over = task.params if over is None else over
-    if takes_dense_path(task, data, steps):
+    if not clip and objective is None and takes_dense_path(task, data, steps):
         mu, centre = (0.0, None) if pull is None else pull
         return dense_sgd(task, params, data, steps, rate, batch, over, momentum, mu, centre, control)
     after, velocity, loss = task.laid_out(params), dict[str, Tensor](), torch.zeros(())
     for turn in turns(steps, data, batch):
-        g, value, buffers = local_gradient(task, after, turn.batch, over, pull)
+        g, value, buffers = local_gradient(task, after, turn.batch, over, pull, objective)
+        g = clipped(g, clip)
         if control is not None:
             g = displacement(g, control)
         velocity = {name: rolling(velocity.get(name), each, momentum) for name, each in g.items()}
@@ -75,9 +83,10 @@ def sgd_reply(
     batch: int = 0,
     *,
     pull: Pull | None = None,
+    clip: float = 0.0,
 ) -> Reply:
     """Run local SGD from the client's model, and reply with the displacement of everything that is shared."""
-    after, loss = local_sgd(task, {**shared, **personal}, data, steps, rate, batch, pull=pull)
+    after, loss = local_sgd(task, {**shared, **personal}, data, steps, rate, batch, pull=pull, clip=clip)
     return Reply(displacement(after, shared), {"loss": loss}, pick(after, personal))
 
 
@@ -89,24 +98,41 @@ def fine_tuned(
     rate: float | Tensor,
     batch: int = 0,
     *,
+    over: Sequence[str] | None = None,
     pull: Pull | None = None,
+    clip: float = 0.0,
 ) -> Tree:
-    """Return the model after local steps on all of its parameters."""
-    return local_sgd(task, params, data, steps, rate, batch, pull=pull)[0]
+    """Return the model after local steps on the named parameters, by default on all of them."""
+    return local_sgd(task, params, data, steps, rate, batch, over=over, pull=pull, clip=clip)[0]
 
 
 def local_gradient(
-    task: Task, params: Tree, data: Data, over: Sequence[str], pull: Pull | None = None
+    task: Task,
+    params: Tree,
+    data: Data,
+    over: Sequence[str],
+    pull: Pull | None = None,
+    objective: Loss | None = None,
 ) -> tuple[Tree, Tensor, Tree]:
     """Differentiate the client's loss over the named parameters. Returns (gradient, loss, buffers).
 
     `pull` adds its gradient, but does not add its value to the loss.
     """
-    g, loss, buffers = gradient(lambda trained: task.loss({**params, **trained}, data), pick(params, over))
+    loss_of = objective or task.loss
+    g, loss, buffers = gradient(lambda trained: loss_of({**params, **trained}, data), pick(params, over))
     if pull is not None:
         away = params if pull.centre is None else displacement(params, pick(pull.centre, over))
         g = {name: value + pull.mu * away[name] for name, value in g.items()}
     return g, loss, buffers
+
+
+def clipped(g: Tree, limit: float) -> Tree:
+    """Scale a gradient down to the norm `limit` if its norm is larger. Zero does not clip."""
+    if not limit or not g:
+        return g
+    norm = torch.stack([torch.linalg.vector_norm(value) for value in g.values()]).norm()
+    scale = (limit / norm).clamp(max=1)
+    return {name: scale * value for name, value in g.items()}
 
 
 def weighted_loss(task: Task, params: Tree, data: Data, share: Tensor, trained: Tree) -> tuple[Tensor, Tree]:

@@ -31,8 +31,8 @@ class Partition(ABC):
             return self._as_published(published, assignment)
         if not self.validation:
             return assignment
-        of_train, *_ = examples.strata()
-        parts = [_split(rows, of_train, self.validation, rng) for rows in assignment.train]
+        strata = np.concatenate(examples.strata()[:2])  # of test rows too, which some partitions train on
+        parts = [_split(rows, strata, self.validation, rng) for rows in assignment.train]
         train, validation = zip(*parts, strict=True)
         return assignment._replace(train=train, validation=validation)
 
