@@ -57,7 +57,8 @@ class FedDANE(Method):
             return Reply(tensors, {"loss": loss}, pick({**personal, **buffers}, personal))
         control, pull = displacement(g_i, g), Pull(self.mu, pick(w, task.params))
         w_i, loss = local_sgd(task, w, data, rnd.steps, self.eta, self.batch_size, pull=pull, control=control)
-        return Reply(displacement(w_i, pick(shared, task.initial)), {"loss": loss}, pick(w_i, personal))
+        sent = pick(shared, task.shared_model())  # without g
+        return Reply(displacement(w_i, sent), {"loss": loss}, pick(w_i, personal))
 
     def personal_params(self, task: Task, shared: Tree, personal: Tree) -> Tree:
         return pick({**shared, **personal}, task.initial)
