@@ -72,7 +72,13 @@ def test_all_columns_have_the_same_clients_and_work(data):
 
 @pytest.mark.parametrize("data", DATA)
 def test_a_rate_is_that_of_the_instructions_or_one_of_a_grid_for_all(data):
-    names = {"ditto": ("eta", "beta"), "fedrep": ("beta",), "local": ("beta",), "scafflix": ("gamma",)}
+    names = {
+        "ditto": ("eta", "beta"),
+        "fedpac": ("eta_f", "eta_g"),
+        "fedrep": ("beta",),
+        "local": ("beta",),
+        "scafflix": ("gamma",),
+    }
     cells, found = of(campaign(data=[data])), {}
     for cell in cells:
         for name in names.get(cell.at["method"], ("eta",)):

@@ -30,7 +30,13 @@ OF_OTHERS = "cifar-100"
 """Data set that is run only if it is chosen with --data: a run takes hours."""
 RATES = (0.01, 0.05, 0.25)
 """Learning rates that all methods choose from where the code names none."""
-RATE = {"ditto": ("eta", "beta"), "fedrep": ("beta",), "local": ("beta",), "scafflix": ("gamma",)}
+RATE = {
+    "ditto": ("eta", "beta"),
+    "fedpac": ("eta_f", "eta_g"),
+    "fedrep": ("beta",),
+    "local": ("beta",),
+    "scafflix": ("gamma",),
+}
 """Names of the learning rates of a method. Other methods call it "eta"."""
 
 
