@@ -80,7 +80,7 @@ def test_json_is_the_summary_and_nothing_else(monkeypatch, tmp_path, capsys):
     assert summary == without_seal((tmp_path / "here" / "summary.json").read_text())
     assert set(summary) == {
         "method", "engine", "seed", "rounds", "score", "protocol", "existing", "new", "train_loss", "cost",
-        "choices", "void_rounds", "evaluations", "visited", "never_visited",
+        "choices", "void_rounds", "evaluations", "visited", "never_visited", "stored_bytes",
     }  # fmt: skip
     assert set(summary["existing"]) == {"as_is", "adapted", "participants"}
     assert set(summary["new"]) == {"before", "after"}
