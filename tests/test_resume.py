@@ -106,6 +106,15 @@ def test_killed_and_resumed(undisturbed, tmp_path, moments):
     assert finished(folder) == undisturbed
 
 
+def test_a_method_with_letters_is_killed_and_resumed(tmp_path):
+    """Letters live within a round. What they leave is in the personal states of clients."""
+    changes = [*CHANGES, "--set", "method.name=fedpac"]
+    subprocess.run([*RUN, *changes, "--out", tmp_path / "whole"], check=True, capture_output=True, timeout=120)
+    kill(start_and_wait([*changes, "--out", tmp_path / "run"], tmp_path / "run", 5))
+    subprocess.run([*RUN, "--resume", tmp_path / "run"], check=True, capture_output=True, timeout=120)
+    assert finished(tmp_path / "run") == finished(tmp_path / "whole")
+
+
 def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(undisturbed, tmp_path):
     folder = tmp_path / "run"
     process = start_and_wait([*CHANGES, "--out", folder], folder, 1)
