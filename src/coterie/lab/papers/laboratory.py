@@ -106,7 +106,8 @@ class Laboratory(ABC):
         if not path.exists():
             return None
         content: Result = json.loads(path.read_text())
-        if difference := first_difference(content.pop("recipe"), measurement.recipe.as_dict()):
+        before = Recipe.parse(content.pop("recipe")).as_dict()  # settings that are newer have their defaults
+        if difference := first_difference(before, measurement.recipe.as_dict()):
             raise UserError(
                 f"{path} was made with another recipe: {difference}; use the same settings, or choose another --out"
             )
