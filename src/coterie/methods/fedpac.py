@@ -82,7 +82,7 @@ class FedPAC(AdaptsHead, Exchanges):
 
         head = self.adapt_head(task, shared, personal, features, data, length(self.head_steps))
         start = {**shared, **personal, **buffers, **head}
-        after, loss = self._body_steps(task, start, data, rnd.steps, c, self.lam * known.any())
+        after, loss = self._body_steps(task, start, data, rnd.steps, c, self.lam * known.any().to(features.dtype))
 
         pc, p, _ = class_sums(task, task.body_vjp(after, data.x)[0], data)
         tensors = {**displacement(after, shared), ".pc": pc, ".p": p}
