@@ -132,7 +132,7 @@ def test_numbers_stay_numbers_and_are_split_without_classes():
     ("y", "words"),
     [
         ([1.0, float("nan")], r"client 'anna': y row 1 is not finite \(NaN or infinity\); fix or remove it"),
-        (["low", "high"], "y must have one number per row, got <U4 of shape"),
+        (["low", "high"], "y row 0 has a label that is text, not a number; convert it, or omit `regression`"),
         ([[1.0], [2.0]], "y must have one number per row"),
     ],
 )

@@ -123,7 +123,7 @@ SECRET = "site,y,age,part\nanna,flu,31,train\nanna,gout,33,train\nanna,flu,40,te
     ],
 )
 def test_the_value_itself_is_not_repeated(tmp_path, old, new, options):
-    with pytest.raises(UserError, match=r"line [45]|one number per row") as caught:
+    with pytest.raises(UserError, match=r"line [245]") as caught:
         read(tmp_path, SECRET.replace(old, new), features=["age"], **options)
     for value in ("secret", "flu", "gout"):
         assert value not in str(caught.value)
