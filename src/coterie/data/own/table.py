@@ -89,7 +89,8 @@ def _read_parquet(path: Path) -> Table:
         text = {field.name for field in schema if _plain(field.type) in _text(pyarrow)}
         used = {field.name for field in schema if _is_plain(pyarrow, field.type)}
         only = None if len(used) == len(schema) else sorted(used)
-        table = parquet.read_table(path, columns=only, read_dictionary=sorted(text), partitioning=None)
+        frugal = {"use_threads": False, "pre_buffer": False}  # otherwise each column takes 90 kB while it is read
+        table = parquet.read_table(path, columns=only, read_dictionary=sorted(text), partitioning=None, **frugal)
         table.validate(full=True)  # text may be stored as places in a list, which a damaged file can exceed
         found = dict(zip(table.column_names, table.columns, strict=True))
         unread = np.broadcast_to(np.zeros((), dtype="V1"), facts.num_rows)  # takes no memory
@@ -120,9 +121,12 @@ def _is_plain(pyarrow: Any, kind: Any) -> bool:
 def _check_parquet(path: Path, facts: Any) -> None:
     groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
     unpacked = sum(group.total_byte_size for group in groups)  # pyarrow crashes on damaged facts about columns
-    cells = sum(group.num_rows for group in groups) * facts.num_columns
+    rows = sum(group.num_rows for group in groups)
+    # A cell is a number up to five times while features are dealt and split. A row has a client, a label and a place.
     limits.check(
-        2 * unpacked + 32 * cells, f"a table of {facts.num_rows:,} rows and {facts.num_columns:,} columns", path
+        2 * unpacked + 40 * rows * (facts.num_columns + 1),
+        f"a table of {facts.num_rows:,} rows and {facts.num_columns:,} columns",
+        path,
     )
 
 
