@@ -24,6 +24,8 @@ from coterie.data.sets import femnist, libsvm, pubmed, shakespeare, sst2
 from coterie.errors import UserError
 from coterie.recipe import read
 
+REFUSED, READ = 0, 2
+"""Exit codes of the process that reads a file."""
 ZEROS = b"\0" * (16 << 20)
 
 
@@ -62,14 +64,14 @@ def table(folder: Path, text: str) -> Any:
     return Federation.from_table(folder / "all.csv")
 
 
-def columns(folder: Path, **values: Any) -> Any:
+def columns(folder: Path, options: Any = (), **values: Any) -> Any:
     import pyarrow
     from pyarrow import parquet
 
     made = {name: pyarrow.array(each) if isinstance(each, np.ndarray) else each for name, each in values.items()}
     parquet.write_table(pyarrow.table(made), folder / "all.parquet", compression="zstd")
     del made
-    return Federation.from_table(folder / "all.parquet")
+    return Federation.from_table(folder / "all.parquet", **dict(options))
 
 
 def words(folder: Path) -> Any:
@@ -128,6 +130,38 @@ def recipe(folder: Path) -> Any:
     return read(folder / "a.toml")
 
 
+def repeated(rows: int, word: str | bytes) -> Any:
+    """Return a column that repeats a text, which a Parquet file has once."""
+    import pyarrow
+
+    return pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(rows, np.int32)), pyarrow.array([word]))
+
+
+def repeating(folder: Path, rows: int, part: str, word: str, **options: Any) -> Any:
+    names = {name: repeated(rows, word if name == part else "train") for name in ("site", "y", "split")}
+    return columns(folder, options, **names, x=np.zeros(rows, np.int8))
+
+
+def binary(folder: Path) -> Any:
+    words = repeated(2000, b"a" * 200_000)
+    return columns(folder, site=np.zeros(2000), y=np.zeros(2000), x=words.cast(words.type.value_type))
+
+
+def wide(folder: Path, rows: int, digits: int, features: int) -> Any:
+    """Read a table that has one long number in each column of features."""
+    head = ",".join(["site", "y", *(f"x{i}" for i in range(features))])
+    long = f"{'0' * digits}1"
+    cells = (",".join(long if column == row else "1" for column in range(features)) for row in range(rows))
+    return table(folder, "\n".join([head, *(f"a,0,{each}" for each in cells)]))
+
+
+def text(folder: Path, part: str) -> Any:
+    """Read a table in which a client or a label is almost as long as they may be."""
+    word = "a" * 999
+    rows = [(word if part == "site" else "a", word if part == "y" else "b"), *[("a", "b")] * 150_000]
+    return table(folder, "site,y,x\n" + "".join(f"{site},{y},1\n" for site, y in rows))
+
+
 BOMBS: dict[str, Callable[[Path], Any]] = {
     "gzip": lambda folder: idx.read(packed(folder, many(gzip.compress)), 3),
     "xz": lambda folder: idx.read(packed(folder, many(lzma.compress)), 3),
@@ -155,22 +189,43 @@ BOMBS: dict[str, Callable[[Path], Any]] = {
     "a packed pickle": lambda folder: pickles.load(packed(folder, many(gzip.compress))),
     "rows of a pickle": lambda folder: sparse(folder, 400_000),
     "a recipe": recipe,
+    "a long number in each column": lambda folder: wide(folder, 3000, 10_000, 60),
+    "a longer number in each column": lambda folder: wide(folder, 300, 100_000, 50),
+    "binary values of a Parquet file": binary,
+    "a long split of a Parquet file": lambda folder: repeating(folder, 500_000, "split", "a" * 1000, split="split"),
+    "rows and columns of a Parquet file": lambda folder: repeating(folder, 3_000_000, "", ""),
 }
+LARGE: dict[str, Callable[[Path], Any]] = {
+    "a long client": lambda folder: text(folder, "site"),
+    "a long label": lambda folder: text(folder, "y"),
+    "a long client of a Parquet file": lambda folder: repeating(folder, 500_000, "site", "a" * 1000, features=["x"]),
+    "a long label of a Parquet file": lambda folder: repeating(folder, 500_000, "y", "a" * 1000, features=["x"]),
+    "a split of a Parquet file": lambda folder: repeating(folder, 500_000, "", "", split="split"),
+    "columns of a Parquet file": lambda folder: columns(
+        folder, site=np.zeros(2), y=np.zeros(2), **{f"x{i}": np.zeros(2) for i in range(20_000)}
+    ),
+}
+"""Small files that are read, although a careless reader would need gigabytes."""
 
 
 def main(folder: Path) -> None:
-    """Read each bomb in a process of its own, and print whether it is refused and how many bytes it takes."""
+    """Read each file in a process of its own, and print whether it is refused and how many bytes it takes."""
     outcomes = {}
-    for name, explode in BOMBS.items():
+    for name, explode in (BOMBS | LARGE).items():
         (folder / name).mkdir()
         child = os.fork()
         if not child:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            if sys.platform == "linux":
+                pages = int(Path("/proc/self/statm").read_text().split()[0])
+                most = pages * resource.getpagesize() + (3 << 30)
+                resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
             result = 1
             try:
                 explode(folder / name)
+                result = READ
             except UserError:
-                result = 0
+                result = REFUSED
             except BaseException as error:
                 print(name, repr(error), file=sys.stderr)
             used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
@@ -178,7 +233,7 @@ def main(folder: Path) -> None:
             os._exit(result)
         _, status = os.waitpid(child, 0)
         used = (folder / name / "used").read_text() if (folder / name / "used").exists() else "0"
-        outcomes[name] = {"status": status, "used": int(used)}
+        outcomes[name] = {"status": os.waitstatus_to_exitcode(status), "used": int(used)}
     print(json.dumps(outcomes))
 
 

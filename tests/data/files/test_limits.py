@@ -23,7 +23,13 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, in
 
 @pytest.mark.parametrize("name", bombs.BOMBS)
 def test_a_bomb_is_refused_within_a_gigabyte(outcomes: dict[str, dict[str, int]], name: str) -> None:
-    assert outcomes[name]["status"] == 0
+    assert outcomes[name]["status"] == bombs.REFUSED
+    assert outcomes[name]["used"] < MOST
+
+
+@pytest.mark.parametrize("name", bombs.LARGE)
+def test_a_file_that_is_read_takes_what_it_may(outcomes: dict[str, dict[str, int]], name: str) -> None:
+    assert outcomes[name]["status"] == bombs.READ
     assert outcomes[name]["used"] < MOST
 
 

@@ -1,5 +1,6 @@
 """Tests of `Federation.from_arrays` with two, four and six arrays."""
 
+import datetime
 from collections import OrderedDict
 
 import numpy as np
@@ -132,7 +133,7 @@ def test_numbers_stay_numbers_and_are_split_without_classes():
     ("y", "words"),
     [
         ([1.0, float("nan")], r"client 'anna': y row 1 is not finite \(NaN or infinity\); fix or remove it"),
-        (["low", "high"], "y must have one number per row, got <U4 of shape"),
+        (["low", "high"], "y row 0 has a label that is text, not a number; convert it, or omit `regression`"),
         ([[1.0], [2.0]], "y must have one number per row"),
     ],
 )
@@ -171,3 +172,37 @@ def test_tokens_stay_whole_numbers_and_reach_an_embedding():
 def test_tokens_are_whole_numbers_from_0(bad):
     with pytest.raises(UserError, match="client 'a': x row 1 has values that are not tokens"):
         Federation.from_arrays({"a": ([[1, 2], [bad, 0]], [0, 1])}, tokens=True)
+
+
+@pytest.mark.parametrize("kind", ["S3", "datetime64[D]"])
+def test_labels_of_one_type_that_are_no_labels(tmp_path, kind):
+    y = np.array(["2020-01-01", "2020-01-02"]).astype(kind)
+    x = np.eye(2)
+    with pytest.raises(UserError, match=r"^client 'anna': y holds .*, not labels; use whole numbers or text$"):
+        Federation.from_arrays({"anna": (x, y)})
+    np.savez(tmp_path / "anna.npz", x=x, y=y)
+    with pytest.raises(UserError, match=r"anna.npz, y holds .*, not labels; use whole numbers or text$"):
+        Federation.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("value", [b"a", datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1)])
+def test_objects_that_are_no_labels(value):
+    with pytest.raises(UserError, match=r"^client 'anna': y row 0 is not a number|not labels; use whole") as caught:
+        Federation.from_arrays({"anna": (np.eye(2), np.array([value, value], dtype=object))})
+    assert "mixes" not in str(caught.value)
+
+
+def test_a_seed_is_a_whole_number():
+    arrays = {"anna": (np.eye(2), [0, 1])}
+    for seed in ("x", 1.5, None, True):
+        with pytest.raises(UserError, match="`seed` must be a whole number, such as seed=1"):
+            Federation.from_arrays(arrays, seed=seed)
+    assert (
+        Federation.from_arrays(arrays, seed=np.int64(3)).fingerprint()
+        == Federation.from_arrays(arrays, seed=3).fingerprint()
+    )
+
+
+def test_new_users_are_a_list():
+    with pytest.raises(UserError, match=r"`new` must be a list of clients, not a text; .* new=\['anna'\]$"):
+        Federation.from_arrays({"anna": (np.eye(2), [0, 1])}, new="anna")

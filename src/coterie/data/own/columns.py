@@ -1,14 +1,15 @@
 """Clients from the columns of a table: client, label, split and features."""
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.own.parts import SPLITS, Part, Parts
-from coterie.data.own.values import BadValueError, beyond, is_missing, to_text
+from coterie.data.own.values import LONGEST, BadValueError, beyond, is_missing, to_text
 from coterie.errors import UserError
 from coterie.registry import nearest
 
@@ -42,6 +43,27 @@ class Table:
         return np.strings.strip(column) if column.dtype.kind == "U" else column
 
 
+class Owners(NamedTuple):
+    """The client of each row. A name is stored once, however many rows the client has."""
+
+    names: tuple[str, ...]
+    """Names of the clients, sorted."""
+    owner: NDArray[np.intp]
+    """Position in `names` of the client of each row."""
+
+    def name(self, row: int) -> str:
+        """Return the client of a row."""
+        return self.names[int(self.owner[row])]
+
+    @classmethod
+    def of(cls, names: Sequence[str], owner: NDArray[np.intp]) -> "Owners":
+        """Sort the names."""
+        order = sorted(range(len(names)), key=names.__getitem__)
+        place = np.empty(len(order), dtype=np.intp)
+        place[order] = np.arange(len(order))
+        return cls(tuple(names[i] for i in order), place[owner])
+
+
 def joined(tables: Sequence[Table], columns: Collection[str]) -> Table:
     """Join the given columns of several tables, one table below the other."""
     starts = np.cumsum([0, *(len(table.column(next(iter(columns)))) for table in tables)])
@@ -67,8 +89,18 @@ def same_length(name: str, columns: Mapping[str, Column]) -> None:
             )
 
 
-def names_of(table: Table, name: str) -> Column:
-    """Return the client of each row, as text. Different clients have different names."""
+def repeated(names: Sequence[str]) -> str | None:
+    """Return a name that occurs more than once, or None."""
+    return next((name for name, times in Counter(names).items() if times > 1), None)
+
+
+def kind_of(column: Column) -> str:
+    """Describe what a column holds, for error messages."""
+    return "lists or binary values" if column.dtype.kind == "V" else str(column.dtype)
+
+
+def names_of(table: Table, name: str) -> Owners:
+    """Return the client of each row. Different clients have different names."""
     column = _values(table, name, "fiubUO")
     _no_gaps(table, name, column, _NO_NAME)
     if column.dtype.kind == "f":
@@ -79,19 +111,25 @@ def names_of(table: Table, name: str) -> Column:
             )
         # pandas turns whole numbers into floats if a value was once missing. Adding 0 turns -0.0 into 0.0.
         column = column.astype(np.int64) if (column == np.round(column)).all() else column + 0
-    if column.dtype.kind != "O":
-        return column.astype(str)
+    if column.dtype.kind in "fiub":
+        values, owner = np.unique(column, return_inverse=True)
+        return Owners.of(values.astype(str).tolist(), owner)
     try:
-        return to_text(column)
+        texts = to_text(column)
     except BadValueError as error:
         raise UserError(f"{table.place(error.row or 0)}: column {name!r} {error}") from None
+    codes: dict[str, int] = {}
+    owner = np.fromiter((codes.setdefault(text, len(codes)) for text in texts), np.intp, len(texts))
+    return Owners.of([*codes], owner)
 
 
-def labels_of(table: Table, name: str, who: Column) -> Column:
+def labels_of(table: Table, name: str, who: Owners, regression: bool = False) -> Column:
     """Return the label of each row. Text becomes numbers only if every label is a number."""
     column = _values(table, name, "fiubUO")
     _no_gaps(table, name, column, _NO_NAME, who)
-    if table.is_text and not np.strings.find(column, "_").max(initial=-1) >= 0:  # 1_0 would be 10
+    if table.is_text and regression:
+        return _numbers(table, name, who, "to predict classes instead, omit `regression`")
+    if table.is_text and not any("_" in text for text in column):  # 1_0 would be 10
         try:
             return column.astype(np.float64)
         except ValueError:
@@ -99,18 +137,35 @@ def labels_of(table: Table, name: str, who: Column) -> Column:
     return column
 
 
-def splits_of(table: Table, name: str) -> Column:
-    """Return the split of each row: train, test or validation."""
-    column = np.strings.lower(_values(table, name, "UO").astype(str))
-    column = np.where(column == "val", "validation", column)
-    bad = np.flatnonzero(~np.isin(column, SPLITS))
+def splits_of(table: Table, name: str) -> NDArray[np.int8]:
+    """Return the split of each row, as its position in `SPLITS`."""
+    column = _values(table, name, "UO")
+    splits = np.fromiter((_split(value) for value in column), np.int8, len(column))
+    bad = np.flatnonzero(splits < 0)
     if len(bad):
         raise UserError(f"{table.place(bad[0])}: column {name!r} must be train, test or validation")
-    return column
+    return splits
+
+
+def _split(value: Any) -> int:
+    word = value.lower() if isinstance(value, str) and len(value) <= _LONGEST_WORD else ""
+    word = "validation" if word == "val" else word
+    return SPLITS.index(word) if word in SPLITS else -1
+
+
+def check_features(chosen: Any) -> None:
+    """Raise a UserError if `features` is neither None nor a list of names."""
+    if chosen is None:
+        return
+    if isinstance(chosen, str):
+        raise UserError(f"`features` must be a list of columns, not a text; for one column, use features=[{chosen!r}]")
+    if not isinstance(chosen, Iterable) or not all(isinstance(name, Hashable) for name in chosen):
+        raise UserError("`features` must be a list of columns, such as features=['age', 'height']")
 
 
 def features_of(table: Table, chosen: Sequence[str] | None, others: Collection[str | None]) -> list[str]:
     """Return the chosen feature columns. By default, these are all columns that are not in `others`."""
+    check_features(chosen)
     names = [name for name in table.columns if name not in others] if chosen is None else list(chosen)
     if not names:
         raise UserError(f"{table.name} has no feature columns")
@@ -119,8 +174,8 @@ def features_of(table: Table, chosen: Sequence[str] | None, others: Collection[s
         raise UserError(
             f"{table.name} has a column {unnamed[0]!r} of row numbers; remove it or name the columns in `features`"
         )
-    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
-        raise UserError(f"`features` names column {twice[0]!r} twice; remove one")
+    if (twice := repeated(names)) is not None:
+        raise UserError(f"`features` names column {twice!r} twice; remove one")
     if overlap := [name for name in names if name in others]:
         raise UserError(
             f"column {overlap[0]!r} is the client, label or split and cannot be a feature; remove it from `features`"
@@ -128,25 +183,24 @@ def features_of(table: Table, chosen: Sequence[str] | None, others: Collection[s
     return names
 
 
-def matrix(table: Table, names: Sequence[str], who: Column) -> NDArray[Any]:
+def matrix(table: Table, names: Sequence[str], who: Owners) -> NDArray[Any]:
     """Return the features as a numeric matrix of N rows and M columns."""
     return np.column_stack([_numbers(table, name, who) for name in names])
 
 
-def deal(who: Column, x: NDArray[Any], y: Column, table: Table, splits: Column | None) -> dict[str, Parts]:
+def deal(who: Owners, x: NDArray[Any], y: Column, table: Table, splits: NDArray[np.int8] | None) -> dict[str, Parts]:
     """Give each client its rows, in the order of the table. Clients are sorted by name."""
-    names, owner = np.unique(who, return_inverse=True)
-    rows = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
+    rows = np.split(np.argsort(who.owner, kind="stable"), np.cumsum(np.bincount(who.owner))[:-1])
 
     def part(mine: Column) -> Part:
         return Part(x[mine], y[mine], table.name, table.name, lambda row: table.place(int(mine[row])))
 
     if splits is None:
-        return {str(name): {"train": part(mine)} for name, mine in zip(names, rows, strict=True)}
-    given = [split for split in SPLITS if split != "validation" or split in splits]
+        return {name: {"train": part(mine)} for name, mine in zip(who.names, rows, strict=True)}
+    given = [i for i, split in enumerate(SPLITS) if split != "validation" or i in splits]
     return {
-        str(name): {split: part(mine[splits[mine] == split]) for split in given}
-        for name, mine in zip(names, rows, strict=True)
+        name: {SPLITS[i]: part(mine[splits[mine] == i]) for i in given}
+        for name, mine in zip(who.names, rows, strict=True)
     }
 
 
@@ -154,28 +208,34 @@ def _values(table: Table, name: str, kinds: str) -> Column:
     """Return a column with one value of the given NumPy kinds in each row."""
     column = table.words(name)
     if column.ndim != 1 or column.dtype.kind not in kinds:
-        raise UserError(f"{table.name}: column {name!r} must have one number or text in each row, not {column.dtype}")
+        raise UserError(
+            f"{table.name}: column {name!r} must have one number or text in each row, not {kind_of(column)}"
+        )
     return column
 
 
-def _numbers(table: Table, name: str, who: Column) -> Column:
+_ENCODE = "encode it, or list the columns to use in `features`"
+
+
+def _numbers(table: Table, name: str, who: Owners, advice: str = _ENCODE) -> Column:
     column = table.column(name)
     if column.dtype.kind not in "fiubUO" or column.ndim != 1:
-        raise UserError(f"{table.name}: column {name!r} holds {column.dtype}, not numbers; omit it from `features`")
+        raise UserError(f"{table.name}: column {name!r} holds {kind_of(column)}, not numbers; omit it from `features`")
     try:
+        if column.dtype.kind in "UO" and any(_is_odd(value) for value in column):
+            raise ValueError
         numbers = column if column.dtype.kind == "f" else column.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         _no_gaps(table, name, table.words(name), _NO_NUMBER, who)
         bad = next(row for row, value in enumerate(column) if not _is_number(value))
-        raise UserError(
-            f"client {str(who[bad])!r}: {table.place(bad)}: column {name!r} is not a number; encode it, or list "
-            "the columns to use in `features`"
-        ) from None
+        long = isinstance(column[bad], str) and len(column[bad]) > LONGEST
+        reason = f"has a text of more than {LONGEST:,} characters" if long else "is not a number"
+        raise UserError(f"client {who.name(bad)!r}: {table.place(bad)}: column {name!r} {reason}; {advice}") from None
     _no_gaps(table, name, numbers, _NO_NUMBER, who)
     return numbers
 
 
-def _no_gaps(table: Table, name: str, column: Column, gaps: Collection[str], who: Column | None = None) -> None:
+def _no_gaps(table: Table, name: str, column: Column, gaps: Collection[str], who: Owners | None = None) -> None:
     if column.dtype.kind == "f":
         bad = np.flatnonzero(np.isnan(column))
     elif column.dtype.kind == "U":
@@ -185,22 +245,29 @@ def _no_gaps(table: Table, name: str, column: Column, gaps: Collection[str], who
     else:
         return
     if len(bad):
-        client = "" if who is None else f"client {str(who[bad[0]])!r}: "
+        client = "" if who is None else f"client {who.name(bad[0])!r}: "
         raise UserError(f"{client}{table.place(bad[0])}: column {name!r} has no value; fill it in or remove the row")
 
 
-_LONGEST_GAP = 100
-"""Number of characters, with blanks around them, above which a text is not compared with the words for no value."""
+_LONGEST_WORD = 100
+"""Number of characters, with blanks around them, above which a text is not compared with known words."""
 
 
 def _is_gap(value: Any, gaps: Collection[str]) -> bool:
     if is_missing(value):
         return True
     # A long text in many rows would take minutes.
-    return isinstance(value, str) and len(value) <= _LONGEST_GAP and value.strip().lower() in gaps
+    return isinstance(value, str) and len(value) <= _LONGEST_WORD and value.strip().lower() in gaps
+
+
+def _is_odd(value: Any) -> bool:
+    """Return whether a text is none of a number as people write it, although Python's `float` may read it."""
+    return isinstance(value, str) and ("_" in value or len(value) > LONGEST)  # 1_0 would be 10
 
 
 def _is_number(value: Any) -> bool:
+    if _is_odd(value):
+        return False
     try:
         float(value)
     except (TypeError, ValueError, OverflowError):

@@ -16,7 +16,7 @@ from coterie.data.federation import Federation
 from coterie.data.files import limits
 from coterie.data.files.images import IMAGES, read_image
 from coterie.data.own.arrays import read_npz
-from coterie.data.own.columns import deal, features_of, joined, labels_of, matrix, splits_of
+from coterie.data.own.columns import Owners, check_features, deal, features_of, joined, labels_of, matrix, splits_of
 from coterie.data.own.parts import NOTHING, SPLITS, Part, Parts
 from coterie.data.own.pool import pool
 from coterie.data.own.table import TABLES, read
@@ -40,6 +40,7 @@ def from_folder(
 ) -> Federation:
     """Build a federation; see `Federation.from_folder`."""
     _check_size(size)
+    check_features(features)
     sources = _sources(user_path(folder))
     kinds = {"images" if source.is_dir() else source.suffix.lower() for source in sources.values()}
     if len(kinds) > 1:
@@ -52,7 +53,8 @@ def from_folder(
     if kinds == {".npz"}:
         budget = limits.Budget()
         return pool({client: read_npz(client, path, budget) for client, path in sources.items()}, **choices)
-    return pool(_tables(sources, label, split, features), **choices)
+    regression = bool(choices.get("regression"))
+    return pool(_tables(sources, label, split, features, regression), **choices)
 
 
 def _check_size(size: Any) -> None:
@@ -125,22 +127,25 @@ def _by_class(client: str, folder: Path, size: tuple[int, int] | None, grey: boo
 
 
 def _tables(
-    sources: dict[str, Path], label: str, split: str | None, features: Sequence[str] | None
+    sources: dict[str, Path], label: str, split: str | None, features: Sequence[str] | None, regression: bool
 ) -> dict[str, Parts]:
     """Read all tables as one, so that labels are numbers for all clients or text for all clients."""
     tables = [read(path) for path in sources.values()]
     others = {label, split} - {None}
     names = features_of(tables[0], features, others)
+    known = {*names, *others}
     for table in tables:
-        if extra := [name for name in table.columns if features is None and name not in {*names, *others}]:
+        if extra := [name for name in table.columns if features is None and name not in known]:
             raise UserError(
                 f"{table.name} has a column {extra[0]!r}, which {tables[0].name} does not have; "
                 "remove it, or list the columns to use in `features`"
             )
     whole = joined(tables, [label, *names, *([split] if split else [])])
-    who = np.repeat(list(sources), [len(table.column(label)) for table in tables])
+    sizes = [len(table.column(label)) for table in tables]
+    who = Owners.of(list(sources), np.repeat(np.arange(len(sources)), sizes))
     splits = None if split is None else splits_of(whole, split)
-    return deal(who, matrix(whole, names, who), labels_of(whole, label, who), whole, splits)
+    y = labels_of(whole, label, who, regression)
+    return deal(who, matrix(whole, names, who), y, whole, splits)
 
 
 def _visible(folder: Path) -> list[Path]:

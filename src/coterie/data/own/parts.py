@@ -69,13 +69,21 @@ def check(
         )
     if own is None:
         return Checked(x, y)
-    bad = np.flatnonzero(~np.isin(y, own))
+    bad = np.flatnonzero(~_among(y, own))
     if len(bad):
         raise UserError(
             f"client {client!r}: {part.where(part.y_name, bad[0])} has a label outside the client's label set; "
             "remove the row, or list all of the client's classes in `classes` (only in Python)"
         )
     return Checked(x, y)
+
+
+def _among(y: NDArray[Any], own: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether each label is in a sorted label set."""
+    if not len(own) or (y.dtype.kind == "O") != (own.dtype.kind == "O"):
+        return np.zeros(len(y), dtype=np.bool_)
+    among: NDArray[np.bool_] = own[np.minimum(np.searchsorted(own, y), len(own) - 1)] == y
+    return among
 
 
 def _inputs(client: str, part: Part, tokens: bool) -> NDArray[Any]:
@@ -109,7 +117,12 @@ def _inputs(client: str, part: Part, tokens: bool) -> NDArray[Any]:
 def numbers(client: str, part: Part) -> NDArray[Any]:
     """Check and return the targets of a regression."""
     y = _array(client, part.y_name, part.y, part)
-    if y.ndim == 1 and y.dtype.kind == "O" and not any(isinstance(value, str) for value in y):
+    if y.ndim == 1 and y.dtype.kind in "OU":
+        if text := [row for row, value in enumerate(y) if isinstance(value, str)]:
+            raise UserError(
+                f"client {client!r}: {part.where(part.y_name, text[0])} has a label that is text, not a number; "
+                "convert it, or omit `regression` to predict classes"
+            )
         y = _numbers(client, part.y_name, part.y, part, y)
     if y.ndim != 1 or y.dtype.kind not in "fiub":
         raise UserError(
@@ -123,18 +136,18 @@ def numbers(client: str, part: Part) -> NDArray[Any]:
 
 
 def labels(client: str, part: Part) -> NDArray[Any]:
-    """Check and return class labels: integers or strings. Different labels stay different."""
+    """Check and return class labels: integers, or text as objects. Different labels stay different."""
     y = _array(client, part.y_name, part.y, part)
     if y.shape[:1] == (0,):
         return NOTHING.y
     if y.ndim != 1:
         raise UserError(f"client {client!r}: {part.y_name} must have one label per row, got shape {y.shape}")
+    if y.dtype.kind == "U":
+        return y.astype(object)
     if y.dtype.kind == "O":
         y = _plain_labels(client, part, y)
-    if y.dtype.kind not in "fiubU":
-        raise UserError(
-            f"client {client!r}: {part.y_name} mixes labels of different types; use only integers or only strings"
-        )
+    if y.dtype.kind not in "fiubO":
+        raise UserError(f"client {client!r}: {part.y_name} holds {y.dtype}, not labels; use whole numbers or text")
     if y.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(y) | (y != np.round(y)))
         if len(bad):
@@ -149,19 +162,24 @@ def labels(client: str, part: Part) -> NDArray[Any]:
             f"client {client!r}: {part.where(part.y_name, far[0])} has a label that is too large, so different classes "
             "could be merged; use text or smaller integers"
         )
-    return y if y.dtype.kind == "U" else y.astype(np.int64)
+    return y if y.dtype.kind == "O" else y.astype(np.int64)
 
 
 _LARGEST = np.iinfo(np.int64).max
 
 
 def _plain_labels(client: str, part: Part, y: NDArray[Any]) -> NDArray[Any]:
-    """Return labels that are Python objects as text or as numbers; unchanged if they are neither."""
+    """Return labels that are Python objects as text or as numbers."""
     if any(is_missing(label) for label in y):
         row = next(row for row, label in enumerate(y) if is_missing(label))
         raise UserError(f"client {client!r}: {part.where(part.y_name, row)} has no label; fill it in or remove the row")
-    if not all(isinstance(label, str) for label in y):
-        return y if any(isinstance(label, str) for label in y) else _numbers(client, part.y_name, part.y, part, y)
+    kinds = {isinstance(label, str) for label in y}
+    if len(kinds) > 1:
+        raise UserError(
+            f"client {client!r}: {part.y_name} mixes labels of different types; use only integers or only strings"
+        )
+    if kinds == {False}:
+        return _numbers(client, part.y_name, part.y, part, y)
     try:
         return to_text(y)
     except BadValueError as error:

@@ -1,6 +1,6 @@
 """Federations built from the users' own data, after it is checked and split."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,12 @@ def pool(
         raise TypeError(
             f"unknown argument {name!r}{nearest(name, there)}; besides the data, available: {', '.join(there)}"
         )
-    new, classes = [str(client) for client in new], {str(client): own for client, own in (classes or {}).items()}
-    _check_choices(clients, new, classes, test, validation)
+    if isinstance(new, str):
+        raise UserError(f"`new` must be a list of clients, not a text; for one client, use new=[{new!r}]")
+    classes = {str(client): own for client, own in (classes or {}).items()}
+    held_out = {str(client) for client in new}
+    _check_seed(seed)
+    _check_choices(clients, held_out, classes, test, validation)
     given = {split for parts in clients.values() for split in parts}
     used = [split for split in SPLITS if split != "validation" or split in given or validation]
     own: dict[str, NDArray[Any]] = {}
@@ -64,7 +68,7 @@ def pool(
     if len({mine.dtype.kind for mine in own.values()}) > 1:
         raise UserError("some clients have integer labels and others have strings; use the same type for all clients")
     for mine in own.values():
-        for label in mine if mine.dtype.kind == "U" else ():
+        for label in mine if mine.dtype.kind == "O" else ():
             _check_text(label, "a label")
     union, y = np.unique(np.concatenate(list(own.values()))), np.concatenate([y for y in ys if len(y)])
     return Federation(
@@ -74,13 +78,13 @@ def pool(
         y=torch.from_numpy(y if regression else np.searchsorted(union, y)),
         splits={split: Ragged.of(each) for split, each in rows.items()},
         classes=Ragged.of([np.searchsorted(union, mine) for mine in own.values()]),
-        is_new=np.array([client in new for client in clients]),
+        is_new=np.array([client in held_out for client in clients]),
     )
 
 
 def _check_choices(
     clients: Mapping[str, Parts],
-    new: Sequence[str],
+    new: Collection[str],
     classes: Mapping[str, Sequence[Any]],
     test: float,
     validation: float,
@@ -97,6 +101,11 @@ def _check_choices(
             f"`test` and `validation` must not be negative, and `test` + `validation` must be less than 1 "
             f"(got {test} + {validation}), so that some examples remain for training"
         )
+
+
+def _check_seed(seed: Any) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise UserError("`seed` must be a whole number, such as seed=1")
 
 
 def _check_text(text: str, what: str) -> None:
@@ -120,6 +129,8 @@ def _taken(client: str, train: Checked, shares: Mapping[str, float], seed: int) 
     """
     if not shares:
         return {}
+    if len(train.y) == 1:  # it stays with the training examples
+        return {split: train.take(np.arange(0)) for split in shares} | {"train": train}
     strata = np.zeros(len(train.y)) if train.y.dtype.kind == "f" else train.y
     rows = split_rows(strata, shares, streams.generator(seed, "split", client=client))
     return {split: train.take(chosen) for split, chosen in rows.items()}

@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 from coterie.data.federation import Federation
 from coterie.data.files import limits
 from coterie.data.files.csv_file import read_csv
-from coterie.data.own.columns import Table, deal, features_of, labels_of, matrix, names_of, same_length, splits_of
+from coterie.data.own.columns import (
+    Table,
+    deal,
+    features_of,
+    labels_of,
+    matrix,
+    names_of,
+    repeated,
+    same_length,
+    splits_of,
+)
 from coterie.data.own.pool import pool
 from coterie.data.own.values import BadValueError, to_array
 from coterie.errors import UserError
@@ -26,9 +36,8 @@ def from_table(
     table = read(source) if isinstance(source, str | Path) else frame(source)
     who = names_of(table, client)
     splits = None if split is None else splits_of(table, split)
-    y = labels_of(
-        table, label, who
-    )  # check it before the features: if it is misspelt, the true label would be one of them
+    # Check it before the features: if it is misspelt, the true label would be one of them.
+    y = labels_of(table, label, who, bool(choices.get("regression")))
     x = matrix(table, features_of(table, features, {client, label, split}), who)
     return pool(deal(who, x, y, table, splits), **choices)
 
@@ -73,14 +82,19 @@ def _read_parquet(path: Path) -> Table:
     try:
         with parquet.ParquetFile(path) as file:
             facts, schema = file.metadata, file.schema_arrow
+        if (twice := repeated(schema.names)) is not None:
+            raise UserError(f"{path} has more than one column {twice!r}; rename or remove one")
         _check_parquet(path, facts)
         # Text that occurs often is stored once, in the file and in memory.
-        text = [field.name for field in schema if getattr(field.type, "value_type", field.type) in _text(pyarrow)]
-        table = parquet.read_table(path, read_dictionary=text, partitioning=None)
+        text = {field.name for field in schema if _plain(field.type) in _text(pyarrow)}
+        used = {field.name for field in schema if _is_plain(pyarrow, field.type)}
+        only = None if len(used) == len(schema) else sorted(used)
+        frugal = {"use_threads": False, "pre_buffer": False}  # otherwise each column takes 90 kB while it is read
+        table = parquet.read_table(path, columns=only, read_dictionary=sorted(text), partitioning=None, **frugal)
         table.validate(full=True)  # text may be stored as places in a list, which a damaged file can exceed
-        if twice := [name for i, name in enumerate(table.column_names) if name in table.column_names[:i]]:
-            raise UserError(f"{path} has more than one column {twice[0]!r}; rename or remove one")
-        columns = {name: table[name] for name in table.column_names}
+        found = dict(zip(table.column_names, table.columns, strict=True))
+        unread = np.broadcast_to(np.zeros((), dtype="V1"), facts.num_rows)  # takes no memory
+        columns = {name: found[name] if name in used else unread for name in schema.names}
         return frame({name: _words(each) if name in text else each for name, each in columns.items()}, str(path))
     except UserError:
         raise
@@ -92,12 +106,27 @@ def _text(pyarrow: Any) -> tuple[Any, ...]:
     return pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()
 
 
+def _plain(kind: Any) -> Any:
+    """Return the type of the values of a column, also if it is stored as places in a list of values."""
+    return kind.value_type if hasattr(kind, "index_type") else kind
+
+
+def _is_plain(pyarrow: Any, kind: Any) -> bool:
+    """Return whether a column has one value in each row that is not binary. Others can be huge, and are not used."""
+    kind, types = _plain(kind), pyarrow.types
+    is_binary = types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+    return not (is_binary or types.is_binary_view(kind) or types.is_nested(kind)) or types.is_decimal(kind)
+
+
 def _check_parquet(path: Path, facts: Any) -> None:
     groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
     unpacked = sum(group.total_byte_size for group in groups)  # pyarrow crashes on damaged facts about columns
-    cells = sum(group.num_rows for group in groups) * facts.num_columns
+    rows = sum(group.num_rows for group in groups)
+    # A cell is a number up to five times while features are dealt and split. A row has a client, a label and a place.
     limits.check(
-        2 * unpacked + 32 * cells, f"a table of {facts.num_rows:,} rows and {facts.num_columns:,} columns", path
+        2 * unpacked + 40 * rows * (facts.num_columns + 1),
+        f"a table of {facts.num_rows:,} rows and {facts.num_columns:,} columns",
+        path,
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LONGEST = 1000
-"""Maximum number of characters of a client's name or of a class. An array of text is as wide as its longest entry."""
+"""Maximum number of characters of a client's name, of a class and of a number that is text."""
 
 
 class BadValueError(ValueError):
@@ -65,21 +65,25 @@ def to_numbers(values: NDArray[Any]) -> NDArray[Any]:
         raise BadValueError("has a number that is too large") from None
 
 
-def to_text(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.str_]:
-    """Return objects as text. Text that reads like a number is refused if that number is there as well."""
-    texts: list[str] = []
-    is_text: dict[str, bool] = {}
+def to_text(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.object_]:
+    """Return objects as text, an array of objects in which equal texts are one.
+
+    Text that reads like a number is refused if that number is there as well.
+    """
+    texts = np.empty(len(values), dtype=object)
+    seen: dict[str, tuple[str, bool]] = {}
     for row, value in enumerate(values):
         if isinstance(value, float) and not abs(value) < 2**53:
             raise BadValueError("has a number that is too large for a floating-point number; use text", row)
         # Whole numbers become floats where a value was once missing.
         whole = isinstance(value, float) and value.is_integer()
         try:
-            texts.append(str(int(value)) if whole else str(value))
+            text = str(int(value)) if whole else str(value)
         except ValueError:
             raise BadValueError("has a number with thousands of digits; use text", row) from None
-        if is_text.setdefault(texts[-1], isinstance(value, str)) != isinstance(value, str):
+        texts[row], was_text = seen.setdefault(text, (text, isinstance(value, str)))
+        if was_text != isinstance(value, str):
             raise BadValueError("reads the same as a value of another type; use only text or only numbers", row)
-        if "\0" in texts[-1] or len(texts[-1]) > LONGEST:
+        if "\0" in text or len(text) > LONGEST:
             raise BadValueError(f"has a zero character or more than {LONGEST:,} characters; use a shorter text", row)
-    return np.array(texts, dtype=np.str_)
+    return texts
