@@ -9,6 +9,7 @@ from torch import Tensor
 
 from coterie.core.method import Exchanges, Method, Passes, Round, Task, Tree, Update
 from coterie.core.tree import is_tree, stack, unstack
+from coterie.core.untouched import INITIAL, SHARED, untouched
 from coterie.errors import UserError
 
 
@@ -20,7 +21,8 @@ def shared_of(method: Method, task: Task) -> Tree:
 
 def memory_of(method: Method, task: Task, shared: Tree) -> Tree:
     """Return what the server keeps between rounds."""
-    tree: Tree = _answer(method, "init_memory", (task, shared), is_tree, "a dict of tensors by name, such as {}")
+    with untouched(f"{type(method).__name__}.init_memory", {SHARED: shared, INITIAL: task.initial}, UserError):
+        tree: Tree = _answer(method, "init_memory", (task, shared), is_tree, "a dict of tensors by name, such as {}")
     return tree
 
 

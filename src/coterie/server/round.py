@@ -11,6 +11,7 @@ from coterie.clients.clients import Clients, Counts
 from coterie.core.answers import exchanged, notes_of, weights_of
 from coterie.core.method import Method, Receives, Round, Task, Tree, Update
 from coterie.core.tree import is_finite, like, num_bytes
+from coterie.core.untouched import INITIAL, SHARED, untouched
 from coterie.errors import DivergedError, UserError
 from coterie.measure.cost import Cost
 
@@ -101,7 +102,8 @@ def _server_update(
     """Call the method's function, and check what it returns. Nothing is broadcast or completed."""
     name = f"{type(method).__name__}.server_update"
     try:
-        after, memory = method.server_update(task, shared, memory, update, rnd)
+        with untouched(name, {SHARED: shared, INITIAL: task.initial}, UserError):
+            after, memory = method.server_update(task, shared, memory, update, rnd)
         shapes = {key: tuple(value.shape) for key, value in after.items()}
         kept = {key: value for key, value in memory.items() if not isinstance(value, Tensor)}
     except (UserError, MemoryError):
