@@ -24,7 +24,12 @@ class Ring(Exchanges):
     broken: str = ""
 
     def init_personal(self, task, client):
-        return {".own": torch.tensor([float(client.id[-1]), 0.0]).to(task.flag().device), ".got": torch.zeros(2)}
+        return {
+            ".own": torch.tensor([float(client.id[-1:]) if client.id[-1:].isdigit() else 0.0, 0.0]).to(
+                task.flag().device
+            ),
+            ".got": torch.zeros(2),
+        }
 
     def local_update(self, task, shared, personal, data, rnd):
         reply = sgd_reply(task, {**shared}, {}, data, 1, 0.1)

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import torch
 
+from coterie.clients.clients import NOT_FINITE
 from coterie.core.tree import Tree
 from coterie.core.untouched import SHARED, complaint
 from coterie.errors import ClientError
 
 Names = tuple[frozenset[str], frozenset[str]]
 """Names of the tensors and of the numbers in a reply."""
-NOT_FINITE = "has values that are NaN or infinite"
 
 
 def misfit(tensors: Tree, numbers: Tree, shared: Tree) -> str | None:
@@ -23,10 +23,14 @@ def misfit(tensors: Tree, numbers: Tree, shared: Tree) -> str | None:
     if why := _unlike_pattern("tensor", tensors, shared, "the shared model"):
         return why
     for name, value in numbers.items():
+        if not isinstance(name, str):
+            return f"the number {name!r} has a name that is not text"
         if value.ndim != 1:
             return f"the number {name!r} has shape {tuple(value.shape[1:])}, but must be a single number"
         if value.is_complex():
             return f"the number {name!r} is complex"
+        if value.dtype == torch.bool:
+            return f"the number {name!r} is True or False, but must be a number"
     return None
 
 

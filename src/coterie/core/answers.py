@@ -41,9 +41,10 @@ def weights_of(method: Method, sizes: Tensor, rnd: Round) -> Tensor:
 
     def fits(weights: Any) -> bool:
         fitting = isinstance(weights, Tensor) and weights.shape == sizes.shape and not weights.is_complex()
-        return fitting and bool((torch.isfinite(weights) & (weights >= 0)).all())
+        valid = fitting and bool((torch.isfinite(weights) & (weights >= 0)).all())
+        return valid and (bool(weights.any()) or not sizes.any())
 
-    expected = f"a tensor of {len(sizes)} finite numbers >= 0, one for each client of the cohort"
+    expected = f"a tensor of {len(sizes)} finite numbers >= 0, one for each client of the cohort, and not all zero"
     weights: Tensor = _answer(method, "weights", (sizes, rnd), fits, expected)
     return weights
 
