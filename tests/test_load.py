@@ -270,8 +270,64 @@ def test_a_run_killed_before_its_first_checkpoint_has_no_models(tmp_path):
 def test_a_folder_that_has_lost_its_checkpoint_has_no_models(tmp_path):
     trained(tmp_path / "run", rounds=2)
     shutil.rmtree(tmp_path / "run" / "checkpoint")
-    with pytest.raises(UserError, match="the folder checkpoint/ is missing"):
+    with pytest.raises(
+        UserError, match=r"the folder checkpoint/ is missing. Resume the run, which then begins at round 1"
+    ):
         coterie.load(tmp_path / "run")
+    assert len(trained(tmp_path / "run", rounds=2, resume=True).history) == 2
+    coterie.load(tmp_path / "run")
+
+
+def test_a_lost_checkpoint_that_cannot_be_made_again_is_said_alike_when_loading_and_resuming(tmp_path):
+    trained(tmp_path / "run", rounds=2, checkpoint_every=1)
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    words = "checkpoint is gone, without which the run has no models and cannot be resumed; copy it"
+    with pytest.raises(UserError, match=words):
+        coterie.load(tmp_path / "run")
+    with pytest.raises(UserError, match=words):
+        trained(tmp_path / "run", rounds=2, checkpoint_every=1, resume=True)
+
+
+def test_a_missing_table_of_clients_is_written_again_by_resuming(tmp_path):
+    trained(tmp_path / "run")
+    table = tmp_path / "run" / "clients.csv"
+    before = table.read_bytes()
+    table.unlink()
+    with pytest.raises(UserError, match=r"clients.csv is missing or damaged. Resume the run to write it again"):
+        coterie.load(tmp_path / "run")
+    trained(tmp_path / "run", resume=True)
+    coterie.load(tmp_path / "run")
+    assert table.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("place", "is_folder"),
+    [("checkpoint/round-000009", False), ("checkpoint/personal/mine", True), (".summary.json.partial", True)],
+)
+def test_what_a_run_cannot_have_written_is_named(tmp_path, place, is_folder):
+    trained(tmp_path / "run")
+    strange = tmp_path / "run" / place
+    strange.parent.mkdir(exist_ok=True)
+    strange.mkdir() if is_folder else strange.touch()
+    with pytest.raises(UserError, match=f"{place} is a {'folder' if is_folder else 'file'}, where a run has only"):
+        trained(tmp_path / "run", resume=True)
+    strange.rmdir() if is_folder else strange.unlink()
+    trained(tmp_path / "run", resume=True)
+
+
+def test_a_folder_with_another_kind_of_digit_is_no_checkpoint(tmp_path):
+    trained(tmp_path / "run")
+    (tmp_path / "run" / "checkpoint" / "round-²").mkdir()
+    coterie.load(tmp_path / "run")
+    trained(tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "checkpoint" / "round-²").exists()
+
+
+def test_a_run_without_test_examples_speaks_of_no_scores(tmp_path):
+    x = np.ones((4, 3))
+    clients = {name: (x, [0, 0, 0, 0], x[:0], []) for name in "ab"}
+    run = coterie.train(coterie.Federation.from_arrays(clients), rounds=1)
+    assert "only one class" not in repr(run)
 
 
 def test_another_method_than_that_of_the_run_is_refused(tmp_path):

@@ -125,7 +125,7 @@ def _calibrated(announcement: Announcement, load: Workload) -> tuple[Announcemen
     federation = load.federation
     measured = {}
     for i in federation.existing.tolist():
-        with reporting(load, "measure", [i]):
+        with reporting(load, "measure", [i]), work.watching("measure"):
             measured[federation.ids[i]] = method.measure(work.task, load.data(i, "train", 0))
     method = method.calibrate(measured)
     work = Work(method, work.task, work.labels, work.seed)

@@ -27,7 +27,7 @@ from coterie.server.rounds import Rounds
 from coterie.settings import length, user_path
 from coterie.storage.artifact import Members, read_artifact
 from coterie.storage.checkpoint import load_checkpoint
-from coterie.storage.folder import read_history, read_rows, read_summary
+from coterie.storage.folder import check_not_lost, read_history, read_rows, read_summary
 from coterie.storage.origin import read_origin
 from coterie.storage.store import PersonalStore
 
@@ -234,9 +234,10 @@ def _load(path: Path, model: nn.Module | Model | None, method: Method | None) ->
     store = PersonalStore(create, len(members.ids), torch.device("cpu"))
     index, trees = load_checkpoint(path / "checkpoint", store, origin.run)
     if not trees:
+        check_not_lost(path, origin.recipe["run"]["checkpoint_every"])
         raise UserError(
             f"{path} has no checkpoint: the run was stopped before its first one (run.checkpoint_every), or the folder "
-            "checkpoint/ is missing. Resume the run, or copy the whole folder"
+            "checkpoint/ is missing. Resume the run, which then begins at round 1, or copy the whole folder"
         )
 
     def personal(i: int) -> Tree:

@@ -38,9 +38,15 @@ def user_path(text: str | Path) -> Path:
     if "\0" in str(text):
         raise UserError(f"the path {str(text)!r} contains a zero character; remove it")
     try:
-        return Path(text).expanduser()
+        path = Path(text).expanduser()
+        str(path.absolute()).encode()
     except RuntimeError:
         raise UserError(f"the path {str(text)!r} names the home folder of a user who does not exist") from None
+    except UnicodeEncodeError:
+        raise UserError(
+            f"the path {str(path.absolute())!r} has characters that are not valid UTF-8; choose another"
+        ) from None
+    return path
 
 
 def _some(given: int | str) -> int | str:

@@ -23,7 +23,7 @@ from coterie.run import Run
 from coterie.settings import user_path
 from coterie.storage.artifact import Artifact, Members, read_artifact, write_artifact
 from coterie.storage.checkpoint import tidy
-from coterie.storage.folder import RunFolder
+from coterie.storage.folder import RunFolder, check_not_lost
 from coterie.storage.origin import Origin
 from coterie.track.bars import on_stderr
 
@@ -154,13 +154,11 @@ class Training:
             facts = {"federation": federation.fingerprint(), "initial model": digest(self.rounds.task.initial)}
             origin = Origin(recipe.as_dict(), facts)
             self._folder = RunFolder.reopen(out, origin) if resume else RunFolder.create(out, origin)
-            with self._folder.writing():
-                if resume:
-                    self._restore(self._folder)
-                    self._folder.lengthen(origin)
-                else:
-                    write_artifact(self._folder.path, self._artifact(), origin.run)
-                self._folder.note_command()
+            try:
+                self._begin(self._folder, origin, resume)
+            except BaseException:
+                self._folder.close()  # so that the same process may try again
+                raise
 
     def play(
         self,
@@ -187,6 +185,15 @@ class Training:
             if self._folder:
                 self._folder.close()
             self.clients.close()
+
+    def _begin(self, folder: RunFolder, origin: Origin, resume: bool) -> None:
+        with folder.writing():
+            if resume:
+                self._restore(folder)
+                folder.lengthen(origin)
+            else:
+                write_artifact(folder.path, self._artifact(), origin.run)
+            folder.note_command()
 
     def _write(self, record: Record, checkpoint: bool) -> None:
         if self._folder is None:
@@ -219,8 +226,8 @@ class Training:
         if started:
             read_artifact(folder.path)
         index, trees = self.clients.restore(folder.checkpoints, folder.run)
-        if index == 0 and folder.num_records() > self.recipe.run.checkpoint_every:
-            raise UserError(f"{folder.checkpoints} is gone; start the run again in another folder")
+        if index == 0:
+            check_not_lost(folder.path, self.recipe.run.checkpoint_every)
         self.rounds.history = folder.rewind(index)
         if trees:
             self.rounds.shared = like(self.rounds.shared, trees["shared"])

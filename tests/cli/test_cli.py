@@ -312,6 +312,12 @@ def test_a_truncated_data_file(monkeypatch, tmp_path, capsys):
     check_message(capsys, ["ubyte.gz"])
 
 
+def test_a_folder_whose_name_is_not_text_is_refused_before_training(monkeypatch, tmp_path, capsys):
+    assert run(monkeypatch, "--out", str(tmp_path / "\udcff"), "--set", "run.rounds=1") == 2
+    check_message(capsys, ["not valid UTF-8"])
+    assert not [*tmp_path.glob("*")]
+
+
 def test_rates_that_diverge_end_with_a_word_and_exit_code_1(monkeypatch, tmp_path, capsys):
     assert run(monkeypatch, "--out", "mine", "--set", "method.beta=1e38", "--set", "method.rho=1e38") == 1
     assert "lower the learning rates" in capsys.readouterr().err

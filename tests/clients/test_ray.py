@@ -307,7 +307,7 @@ import ray
 address = ray.get_runtime_context().gcs_address
 code = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1]).get_all_node_info(timeout=10)"
 without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
-for environment in (os.environ, without):
+for environment in (os.environ, without, {**without, "RAY_AUTH_MODE": "token"}):
     ended = subprocess.run([sys.executable, "-c", code, address], env=environment, capture_output=True, text=True)
     print(ended.returncode, "AuthenticationError" in ended.stderr)
 crew.dismiss()
@@ -315,8 +315,12 @@ crew.dismiss()
 
 
 @pytest.mark.skipif(tuple(map(int, ray.__version__.split(".")[:2])) < (2, 59), reason="older Ray has no tokens")
-def test_a_cluster_that_is_started_asks_for_a_token():
+def test_only_children_may_use_a_cluster_that_is_started(tmp_path):
+    """Neither a process without a token nor one with the token in the user's home is let in."""
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text(64 * "0")
     fresh = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    fresh["HOME"] = str(tmp_path)
     command = [sys.executable, "-c", STARTED]
     ended = subprocess.run(command, env=fresh, capture_output=True, text=True, timeout=120, check=True)
-    assert ended.stdout.splitlines() == ["0 False", "1 True"], ended.stderr
+    assert ended.stdout.splitlines() == ["0 False", "1 True", "1 True"], ended.stderr

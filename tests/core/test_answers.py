@@ -13,13 +13,16 @@ from coterie.methods.fedavg import FedAvg
 
 TREE = "a dict of tensors by name"
 STEPS = r"rnd.announce\(steps=...\) with at least one local step"
-WEIGHTS = "a tensor of 4 finite numbers >= 0, one for each client of the cohort"
+WEIGHTS = "a tensor of 4 finite numbers >= 0, one for each client of the cohort, and not all zero"
 PASSES = r"Passes\(...\) of numbers >= 0, or None"
 WRONG = [
     *(("init_shared", TREE, value) for value in (None, [torch.ones(1)], {"w": 1.0})),
     *(("init_memory", TREE, value) for value in (None, 3, {"m": [1.0]}, {1: torch.ones(1)})),
     *(("plan", STEPS, value) for value in (None, 5)),
-    *(("weights", WEIGHTS, value) for value in (None, [1.0] * 4, torch.ones(()), torch.ones(3), torch.ones(4, 1))),
+    *(
+        ("weights", WEIGHTS, value)
+        for value in (None, [1.0] * 4, torch.ones(()), torch.ones(3), torch.ones(4, 1), torch.zeros(4))
+    ),
     *(("weights", WEIGHTS, torch.tensor([1, 1, 1, odd])) for odd in (float("nan"), float("inf"), -1.0, 1j)),
     *(("notes", "a dict of Python numbers or text", value) for value in (None, "text", {"a": torch.ones(1)}, {1: 2.0})),
     *(("passes", PASSES, value) for value in (7, (1, 2, 3, 4), Passes(-1, 1, 1, 1), Passes(float("nan"), 1, 1, 1))),

@@ -10,7 +10,7 @@ from torch import nn
 
 import reference as ref
 from coterie import Federation, train
-from coterie.core.method import Prepares, Round, Task, Tree, Update, settings
+from coterie.core.method import Data, Prepares, Reply, Round, Task, Tree, Update, settings
 from coterie.errors import DivergedError, UserError
 from coterie.methods import PFLEGO, FedAvg
 from coterie.prepare import prepare
@@ -249,11 +249,30 @@ class Odd(FedAvg):
             "extra": ({**shared, "more": torch.ones(())}, {}),
             "none": None,
             "number": (shared, {"n": 3}),
+            "type": ({**shared, first: shared[first].half()}, {}),
         }
         return odd[self.what]
 
 
-@pytest.mark.parametrize("what", ["scalar", "missing", "extra", "none", "number"])
+@pytest.mark.parametrize("what", ["scalar", "missing", "extra", "none", "number", "type"])
 def test_what_a_server_returns_is_checked(what):
     with pytest.raises(UserError, match=r"Odd.server_update (returned|failed in round 1)"):
         train(ref.federation(), method=Odd(tau=1, what=what), rounds=1)
+
+
+@settings
+class Silent(FedAvg):
+    """FedAvg whose clients send nothing, or one tensor."""
+
+    number: int = 0
+
+    def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
+        reply = super().local_update(task, shared, personal, data, rnd)
+        return reply._replace(tensors=dict([*reply.tensors.items()][: self.number]))
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize(("number", "missing"), [(0, "body.1.weight"), (1, "body.1.bias")])
+def test_tensors_that_no_client_sends_are_named(number, missing, engine):
+    with pytest.raises(UserError, match=f"Silent.local_update sent no '{missing}', and the default server_update"):
+        train(ref.federation(), method=Silent(tau=1, number=number), rounds=1, engine=engine)

@@ -22,6 +22,8 @@ from coterie.measure.cost import Cost
 
 Counts = dict[int, dict[str, float]]
 """For each client the counts of `Objective.scores`."""
+NOT_FINITE = "has values that are NaN or infinite"
+"""End of the reason why a reply is refused whose form is right."""
 
 
 @dataclass

@@ -14,10 +14,11 @@ from torch import Tensor
 from coterie.aggregate.rule import Total
 from coterie.clients import work
 from coterie.clients.clients import Counts
-from coterie.clients.messages import Names, Untouched, majority, misfit, misfit_letter, not_finite
+from coterie.clients.messages import Names, majority, misfit, misfit_letter, not_finite, same_values
 from coterie.clients.workload import Workload
 from coterie.core.method import Round, Tree
 from coterie.core.tree import as_lists, finite_rows, num_bytes, unstack
+from coterie.core.untouched import untouched
 from coterie.errors import ClientError, UserError
 
 ClientFunction = Callable[..., tuple[Tree, ...]]
@@ -167,11 +168,15 @@ class Engine(ABC):
         """Apply function(work, shared, states of the client, its data) to each client, in groups."""
 
     def local_updates(self, load: Workload, cohort: Cohort) -> Results:
-        """Do the local updates of a cohort, and aggregate the replies."""
-        untouched = Untouched(cohort.shared, load.federation.x, cohort.rnd.index)
-        results = self._aggregated(load, cohort)
-        untouched.check(type(load.work.method).__name__)
-        return results
+        """Do the local updates of a cohort, and aggregate the replies.
+
+        What changes the shared model is noticed in `clients.work`, but for changes through the attribute `data` of a
+        tensor. In the first round of a run the values are therefore compared, too.
+        """
+        function = f"{type(load.work.method).__name__}.local_update"
+        values = same_values(function, cohort.shared if cohort.rnd.index == 1 else {})
+        with untouched(function, {"data": {"x": load.federation.x}}), values:
+            return self._aggregated(load, cohort)
 
     def _aggregated(self, load: Workload, cohort: Cohort) -> Results:
         results = Results()

@@ -89,7 +89,8 @@ def _at_once(load: Workload, cohort: Cohort) -> Results:
     weights = torch.split(cohort.weights[[*chain(*alike)]].to(features), [len(group) for group in alike])
     for group, data, where, w, own in zip(alike, batches, places, weights, parts, strict=True):
         members, before, given = take(clients, group), stack(take(cohort.personal, group)), _padded(own, where, data)
-        with reporting(load, "on_features", members, rnd.index, batched=True):
+        guard = load.work.watching("on_features", shared)
+        with reporting(load, "on_features", members, rnd.index, batched=True), guard:
             g, sent, after = on_features(before, stack(take(told, group)), given, data)
         if why := misfit({"features": g}, sent, {"features": given[0]}):
             refused |= dict.fromkeys(members, why)

@@ -37,8 +37,10 @@ class Loop(Engine):
             return
 
         def job(place: int) -> Group:
+            # Tensors of its own count changes in place for each thread, so that the function that made one is named.
+            own = call._replace(shared={name: value.data for name, value in call.shared.items()})
             with load.work.on_thread() as work:
-                return _one(load, work, call, place)
+                return _one(load, work, own, place)
 
         pool = ThreadPoolExecutor(threads, initializer=_one_thread_per_operation)
         started: deque[Future[Group]] = deque()

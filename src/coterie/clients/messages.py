@@ -4,17 +4,18 @@ Replies are checked where they are received, before anything is computed with th
 counts as if it had not answered, and the record of the round says why.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
 
+from coterie.clients.clients import NOT_FINITE
 from coterie.core.tree import Tree
+from coterie.core.untouched import SHARED, complaint
 from coterie.errors import ClientError
 
 Names = tuple[frozenset[str], frozenset[str]]
 """Names of the tensors and of the numbers in a reply."""
-NOT_FINITE = "has values that are NaN or infinite"
 
 
 def misfit(tensors: Tree, numbers: Tree, shared: Tree) -> str | None:
@@ -22,10 +23,14 @@ def misfit(tensors: Tree, numbers: Tree, shared: Tree) -> str | None:
     if why := _unlike_pattern("tensor", tensors, shared, "the shared model"):
         return why
     for name, value in numbers.items():
+        if not isinstance(name, str):
+            return f"the number {name!r} has a name that is not text"
         if value.ndim != 1:
             return f"the number {name!r} has shape {tuple(value.shape[1:])}, but must be a single number"
         if value.is_complex():
             return f"the number {name!r} is complex"
+        if value.dtype == torch.bool:
+            return f"the number {name!r} is True or False, but must be a number"
     return None
 
 
@@ -78,37 +83,11 @@ def not_finite(trees: Mapping[str, Tree], row: int) -> str:
     return f"a sum {NOT_FINITE}"
 
 
-class Untouched:
-    """Tensors that a method must not change in place.
-
-    PyTorch counts the changes of a tensor, but not those through its attribute `data`. In the first round of a run the
-    values of the shared model are therefore compared, too.
-    """
-
-    def __init__(self, shared: Tree, x: Tensor, index: int) -> None:
-        self._shared, self._x = shared, x
-        self._before = self._versions()
-        self._values = {name: value.clone() for name, value in shared.items()} if index == 1 else {}
-
-    def check(self, method: str) -> None:
-        """Raise ClientError if a tensor has been changed or replaced since."""
-        now = self._versions()
-        changed = {name for name in self._before.keys() | now.keys() if self._before.get(name) != now.get(name)}
-        changed |= {(SHARED, name) for name, value in self._values.items() if not _equal(self._shared.get(name), value)}
-        if changed:
-            kind, name = min(changed)
-            raise ClientError(
-                f"{method}.local_update changed {name!r} of the {kind} in place, so that the next client would start "
-                "from something else; compute new tensors and return them"
-            )
-
-    def _versions(self) -> dict[tuple[str, str], tuple[int, int]]:
-        tensors = {**{(SHARED, name): value for name, value in self._shared.items()}, ("data", "x"): self._x}
-        return {name: (id(value), value._version) for name, value in tensors.items()}
-
-
-SHARED = "shared model"
-
-
-def _equal(one: Tensor | None, other: Tensor) -> bool:
-    return one is not None and torch.equal(one, other)
+@contextmanager
+def same_values(function: str, shared: Tree) -> Iterator[None]:
+    """Raise ClientError if a function changes a value of the shared model, in a way that PyTorch does not count."""
+    before = {name: value.clone() for name, value in shared.items()}
+    yield
+    for name, value in before.items():
+        if not torch.equal(shared[name], value):
+            raise ClientError(complaint(function, name, SHARED))

@@ -82,7 +82,8 @@ class Ray(Engine):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # what Ray prints would go between the lines of --json
         if not self.address and "ray" not in sys.modules and "RAY_AUTH_MODE" not in os.environ:
-            # Only this process and its children may use the cluster that it starts.
+            # Only this process and its children may use the cluster that it starts. Ray alone would take the token in
+            # the user's home, which all of the user's processes have.
             os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         from coterie.clients.ray_crew import Crew  # imports Ray, which reads these when it is imported
 

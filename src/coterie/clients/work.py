@@ -5,7 +5,7 @@ their values, so they also run for many clients at once.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -32,6 +32,7 @@ from coterie.core.method import (
     Tree,
 )
 from coterie.core.tree import is_tree, like, shift
+from coterie.core.untouched import INITIAL, SHARED, untouched
 from coterie.measure.probe import Probe
 from coterie.storage.segments import CODES
 
@@ -101,19 +102,26 @@ class Work:
     def create(self, name: str, num_outputs: int) -> Tree:
         """Return the personal state of a client before anything has happened."""
         seed = streams.key(self.seed, "personal", 0, name)
-        return _state("init_personal", self.method.init_personal(self.task, Client(name, num_outputs, seed)))
+        with self.watching("init_personal"):
+            return _state("init_personal", self.method.init_personal(self.task, Client(name, num_outputs, seed)))
 
     def prepare(self, name: str, personal: Tree, data: Data) -> Tree:
         """Return the personal state of a client that prepares for its first round, if the method has clients do so."""
         if not isinstance(self.method, Prepares):
             return personal
-        with streams.torch_seeded(streams.key(self.seed, "personal", 0, name)):
+        with streams.torch_seeded(streams.key(self.seed, "personal", 0, name)), self.watching("prepare"):
             return _state("prepare", self.method.prepare(self.task, personal, data))
+
+    def watching(self, function: str, shared: Tree | None = None) -> AbstractContextManager[None]:
+        """Return the guard around a function of the method: it must not change anything in place."""
+        trees = {SHARED: shared or {}, INITIAL: self.task.initial}
+        return untouched(f"{type(self.method).__name__}.{function}", trees)
 
 
 def local_update(work: Work, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
     """Do a client's work in a round."""
-    reply = work.method.local_update(work.task, shared, personal, data, rnd)
+    with work.watching("local_update", shared):
+        reply = work.method.local_update(work.task, shared, personal, data, rnd)
     if not isinstance(reply, Reply):
         raise TypeError(f"local_update must return a Reply, not {type(reply).__name__}")
     for kind, tree in reply._asdict().items():
@@ -136,14 +144,16 @@ def receive(work: Work, shared: Tree, personal: Tree, rnd: Round) -> tuple[Tree]
     """Return the personal state after the new broadcast has arrived."""
     if not isinstance(work.method, Receives):
         return (personal,)
-    return (_state("receive", work.method.receive(work.task, shared, personal, rnd)),)
+    with work.watching("receive", shared):
+        return (_state("receive", work.method.receive(work.task, shared, personal, rnd)),)
 
 
 def read(work: Work, nothing: Tree, personal: Tree, letter: Tree, rnd: Round) -> tuple[Tree]:  # noqa: ARG001
     """Return the personal state after the client's letter has arrived. No broadcast comes with it."""
     if not isinstance(work.method, Exchanges):
         return (personal,)
-    return (_state("read", work.method.read(work.task, personal, letter, rnd)),)
+    with work.watching("read"):
+        return (_state("read", work.method.read(work.task, personal, letter, rnd)),)
 
 
 def evaluate(work: Work, shared: Tree, personal: Tree, train: Data, *tested: Data, steps: int) -> tuple[Tree, ...]:
@@ -165,14 +175,20 @@ def _features(work: Work, shared: Tree, personal: Tree, data: Data) -> Tensor | 
     """Return the features of the client's examples, or None if it has no examples."""
     if not len(data.y):  # not every model takes an empty batch
         return None
-    return work.task.features(work.method.personal_params(work.task, shared, personal), data.x)
+    return work.task.features(_params(work, shared, personal), data.x)
 
 
 def _outputs(work: Work, shared: Tree, personal: Tree, x: Inputs, features: Tensor | None) -> Tensor:
     """Return the outputs of the client's model, from the features if they are known."""
     if features is None:
-        return work.method.predict(work.task, shared, personal, x)
-    return work.task.head_outputs(work.method.personal_params(work.task, shared, personal), features)
+        with work.watching("predict", shared):
+            return work.method.predict(work.task, shared, personal, x)
+    return work.task.head_outputs(_params(work, shared, personal), features)
+
+
+def _params(work: Work, shared: Tree, personal: Tree) -> Tree:
+    with work.watching("personal_params", shared):
+        return work.method.personal_params(work.task, shared, personal)
 
 
 def adapt(
@@ -181,9 +197,11 @@ def adapt(
     """Return the personal state after adaptation, on the features if they are known."""
     method, task = work.method, work.task
     if features is not None and isinstance(method, AdaptsHead):
-        head = _state("adapt_head", method.adapt_head(task, shared, personal, features, data, steps))
+        with work.watching("adapt_head", shared):
+            head = _state("adapt_head", method.adapt_head(task, shared, personal, features, data, steps))
         return ({**personal, **head},)
-    return (_state("adapt", method.adapt(task, shared, personal, data, steps)),)
+    with work.watching("adapt", shared):
+        return (_state("adapt", method.adapt(task, shared, personal, data, steps)),)
 
 
 def _state(function: str, personal: Tree) -> Tree:

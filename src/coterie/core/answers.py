@@ -9,6 +9,7 @@ from torch import Tensor
 
 from coterie.core.method import Exchanges, Method, Passes, Round, Task, Tree, Update
 from coterie.core.tree import is_tree, stack, unstack
+from coterie.core.untouched import INITIAL, SHARED, untouched
 from coterie.errors import UserError
 
 
@@ -20,7 +21,8 @@ def shared_of(method: Method, task: Task) -> Tree:
 
 def memory_of(method: Method, task: Task, shared: Tree) -> Tree:
     """Return what the server keeps between rounds."""
-    tree: Tree = _answer(method, "init_memory", (task, shared), is_tree, "a dict of tensors by name, such as {}")
+    with untouched(f"{type(method).__name__}.init_memory", {SHARED: shared, INITIAL: task.initial}, UserError):
+        tree: Tree = _answer(method, "init_memory", (task, shared), is_tree, "a dict of tensors by name, such as {}")
     return tree
 
 
@@ -39,9 +41,10 @@ def weights_of(method: Method, sizes: Tensor, rnd: Round) -> Tensor:
 
     def fits(weights: Any) -> bool:
         fitting = isinstance(weights, Tensor) and weights.shape == sizes.shape and not weights.is_complex()
-        return fitting and bool((torch.isfinite(weights) & (weights >= 0)).all())
+        valid = fitting and bool((torch.isfinite(weights) & (weights >= 0)).all())
+        return valid and (bool(weights.any()) or not sizes.any())
 
-    expected = f"a tensor of {len(sizes)} finite numbers >= 0, one for each client of the cohort"
+    expected = f"a tensor of {len(sizes)} finite numbers >= 0, one for each client of the cohort, and not all zero"
     weights: Tensor = _answer(method, "weights", (sizes, rnd), fits, expected)
     return weights
 

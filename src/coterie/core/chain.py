@@ -1,8 +1,8 @@
 """Models that are a chain of dense layers: `nn.Linear`, and functions of each value, one after the other.
 
 The gradient of such a model is known in closed form, so that local steps need neither autograd nor a copy of the
-gradient (`core/steps/dense.py`). What counts is the type of the layers: a class derived from one of them, a hook or a
-frozen parameter makes the model one that autograd has to differentiate.
+gradient (`core/steps/dense.py`). What counts is the type of the layers: a class derived from one of them, a hook, a
+`forward` that was set on a layer or a frozen parameter makes the model one that autograd has to differentiate.
 """
 
 import copy
@@ -121,7 +121,7 @@ def _layers(parts: Sequence[tuple[str, nn.Module]]) -> Chain | None:
     """Return the parts as a chain that begins with a linear layer, or None."""
     layers: list[Dense | Pointwise] = []
     for name, part in parts:
-        if _has_hooks(part):
+        if is_altered(part):
             return None
         if type(part) is nn.Linear:
             layers.append(Dense(_join(name, "weight"), None if part.bias is None else _join(name, "bias")))
@@ -133,12 +133,12 @@ def _layers(parts: Sequence[tuple[str, nn.Module]]) -> Chain | None:
 
 
 def _flattens(part: nn.Module) -> bool:
-    return type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1) and not _has_hooks(part)
+    return type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1) and not is_altered(part)
 
 
 def _parts(module: nn.Module, name: str) -> list[tuple[str, nn.Module]]:
     """Return the layers of nested `nn.Sequential`s in order, with their names. Anything else is one layer."""
-    if _has_hooks(module):
+    if is_altered(module):
         return [(name, module)]
     if type(module) is nn.Sequential:  # with a layer that is used twice
         return [each for own, part in module._modules.items() if part for each in _parts(part, _join(name, own))]
@@ -149,5 +149,7 @@ def _join(name: str, part: str) -> str:
     return f"{name}.{part}" if name else part
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
+def is_altered(module: nn.Module) -> bool:
+    """Return whether a module has hooks or a forward pass of its own, so that it may not do what its class does."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return "forward" in vars(module) or any(hooks)

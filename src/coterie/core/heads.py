@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.nn.utils import parametrize
 
+from coterie.core.chain import is_altered
 from coterie.core.tree import Tree
 from coterie.errors import UserError
 from coterie.streams import torch_seeded
@@ -175,9 +176,8 @@ def _orthonormal(value: Tensor) -> Tensor:
 
 
 def _is_plain(head: nn.Module) -> bool:
-    hooks = (head._forward_hooks, head._forward_pre_hooks)
     trained = all(value.requires_grad for value in head.parameters())
-    return type(head) is nn.Linear and trained and not any(hooks)  # a parametrized layer has a class of its own
+    return type(head) is nn.Linear and trained and not is_altered(head)  # a parametrized layer has a class of its own
 
 
 def _draw_again(part: nn.Module) -> None:

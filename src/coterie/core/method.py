@@ -22,6 +22,7 @@ from coterie.core.steps.head import around_features
 from coterie.core.steps.server import shares
 from coterie.core.task import Task
 from coterie.core.tree import Tree, pick, shift
+from coterie.errors import UserError
 from coterie.settings import settings
 
 __all__ = [
@@ -116,7 +117,15 @@ class Method(ABC):
         return shares(getattr(self, "users", "sizes"), sizes)
 
     def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
-        """Return the new (shared, memory). Default: move the shared model by the aggregated displacement."""
+        """Return the new (shared, memory). Default: move the shared model by the aggregated displacement.
+
+        The default needs a displacement of every tensor. A method whose clients send only some defines this function.
+        """
+        if missing := [name for name in shared if name not in update.tensors]:
+            raise UserError(
+                f"{type(self).__name__}.local_update sent no {missing[0]!r}, and the default server_update moves every "
+                "tensor of the shared model; send all of them, omit it in init_shared, or define server_update"
+            )
         return shift(shared, update.tensors), memory
 
     def notes(self, update: Update, rnd: Round) -> dict[str, float | str]:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,19 @@ def copied(model: nn.Module) -> nn.Module:
             "the model has an embedding with max_norm, which changes its weights in a forward pass; remove max_norm "
             "and normalize in the module's forward instead"
         )
+    for name, value in model.named_parameters():
+        if value.requires_grad and (value._backward_hooks or getattr(value, "_post_accumulate_grad_hooks", None)):
+            raise UserError(
+                f"the parameter {name} has a hook on its gradient, but each client trains a tensor of its own, on "
+                "which it would not run; remove it and change the gradient in a module's forward or backward hook"
+            )
+    for name, part in model.named_modules():
+        own = vars(part).get("forward")
+        if isinstance(own, FunctionType) or (isinstance(own, MethodType) and own.__self__ is not part):
+            raise UserError(
+                f"the forward of the module {name!r} was replaced by a function that may hold on to the parameters of "
+                "one model, but each client has its own; use types.MethodType(function, module), or define a class"
+            )
     try:
         return copy.deepcopy(model)
     except RuntimeError as error:

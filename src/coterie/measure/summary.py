@@ -85,8 +85,8 @@ class Summary(Figures):
         if self.never_visited:
             never, total = self.never_visited.as_is.clients or 0, self.existing.as_is.clients or 0
             remarks.append(f"{never:,} of {_clients(total)} {_were(never)} never visited")
-        if self.one_class:
-            total = sum(each.clients or 0 for each in (self.existing.as_is, self.new.before))
+        total = sum(each.clients or 0 for each in (self.existing.as_is, self.new.before))
+        if self.one_class and total:  # without test examples there are no scores to explain
             names = f" ({', '.join(self.one_class)})" if len(self.one_class) <= NAMED else ""
             have = "has" if len(self.one_class) == 1 else "have"
             remarks.append(

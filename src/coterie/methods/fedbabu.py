@@ -25,9 +25,9 @@ such parameters. The bias of W stays as PyTorch draws it. It is never trained ei
 from torch import Tensor
 
 from coterie.core.fields import Count, Rate, Share
-from coterie.core.method import AdaptsHead, Data, Passes, Reply, Round, Task, Tree, settings
+from coterie.core.method import AdaptsHead, Data, Passes, Reply, Round, Task, Tree, Update, settings
 from coterie.core.steps import head_descent, local_sgd
-from coterie.core.tree import displacement, pick
+from coterie.core.tree import displacement, pick, shift
 from coterie.errors import UserError
 
 
@@ -59,6 +59,9 @@ class FedBABU(AdaptsHead):
         after, loss = local_sgd(task, start, data, rnd.steps, self.beta, over=task.body, momentum=momentum)
         moving = {name: value for name, value in shared.items() if name not in task.head}
         return Reply(displacement(after, moving), {"loss": loss}, pick(after, personal))
+
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
+        return shift(shared, update.tensors), memory  # the head stays as it is
 
     def passes(self, size: int, rnd: Round) -> Passes:
         return Passes(size, rnd.steps, rnd.steps, head_steps=0, frozen_head=rnd.steps)

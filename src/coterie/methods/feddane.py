@@ -26,9 +26,9 @@ weighted by size, as in FedAvg.
 import torch
 
 from coterie.core.fields import BatchSize, Count, LocalRate, Rate
-from coterie.core.method import Data, Method, Passes, Reply, Round, Task, Tree, settings, sgd_passes
+from coterie.core.method import Data, Method, Passes, Reply, Round, Task, Tree, Update, settings, sgd_passes
 from coterie.core.steps import Pull, fine_tuned, local_gradient, local_sgd, travelling
-from coterie.core.tree import displacement, pick, under, within
+from coterie.core.tree import displacement, pick, shift, under, within
 
 
 @settings
@@ -59,6 +59,9 @@ class FedDANE(Method):
         w_i, loss = local_sgd(task, w, data, rnd.steps, self.eta, self.batch_size, pull=pull, control=control)
         sent = pick(shared, task.shared_model())  # without g
         return Reply(displacement(w_i, sent), {"loss": loss}, pick(w_i, personal))
+
+    def server_update(self, task: Task, shared: Tree, memory: Tree, update: Update, rnd: Round) -> tuple[Tree, Tree]:
+        return shift(shared, update.tensors), memory  # w or g: what is not sent stays as it is
 
     def personal_params(self, task: Task, shared: Tree, personal: Tree) -> Tree:
         return pick({**shared, **personal}, task.initial)

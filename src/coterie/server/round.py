@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.clients.clients import Clients, Counts
+from coterie.clients.clients import NOT_FINITE, Clients, Counts
 from coterie.core.answers import exchanged, notes_of, weights_of
 from coterie.core.method import Method, Receives, Round, Task, Tree, Update
 from coterie.core.tree import is_finite, like, num_bytes
+from coterie.core.untouched import INITIAL, SHARED, untouched
 from coterie.errors import DivergedError, UserError
 from coterie.measure.cost import Cost
 
@@ -62,9 +63,11 @@ def play_round(
     replies = clients.update(shared, cohort, weights, rnd, scored)
     if replies.update is None:
         first, why = next(iter(replies.refused.items()))
+        advice = f"correct what {type(method).__name__}.local_update returns"
+        if all(each.endswith(NOT_FINITE) for each in replies.refused.values()):
+            advice = "lower the learning rates"
         raise DivergedError(
-            f"round {rnd.index}: no reply of the cohort can be used. Client {clients.ids[first]!r}: {why}. If "
-            "values are not finite, lower the learning rates"
+            f"round {rnd.index}: no reply of the cohort can be used. Client {clients.ids[first]!r}: {why}; {advice}"
         )
 
     after, memory = _server_update(method, task, shared, memory, replies.update, rnd)
@@ -101,8 +104,9 @@ def _server_update(
     """Call the method's function, and check what it returns. Nothing is broadcast or completed."""
     name = f"{type(method).__name__}.server_update"
     try:
-        after, memory = method.server_update(task, shared, memory, update, rnd)
-        shapes = {key: tuple(value.shape) for key, value in after.items()}
+        with untouched(name, {SHARED: shared, INITIAL: task.initial}, UserError):
+            after, memory = method.server_update(task, shared, memory, update, rnd)
+        forms = {key: (tuple(value.shape), value.dtype) for key, value in after.items()}
         kept = {key: value for key, value in memory.items() if not isinstance(value, Tensor)}
     except (UserError, MemoryError):
         raise
@@ -111,13 +115,17 @@ def _server_update(
             f"{name} failed in round {rnd.index}, or did not return two dicts of tensors (shared, memory): "
             f"{type(error).__name__}: {error}"
         ) from error
-    for key in shared.keys() | shapes.keys():
-        own, got = tuple(shared[key].shape) if key in shared else None, shapes.get(key)
+    for key in [*shared, *(forms.keys() - shared.keys())]:
+        own, got = (tuple(shared[key].shape), shared[key].dtype) if key in shared else None, forms.get(key)
         if own != got:
             raise UserError(
-                f"{name} returned {key!r} with shape {got} instead of {own} in round {rnd.index}; the shared model "
-                "must keep its names and shapes"
+                f"{name} returned {key!r} as {_told(got)} instead of {_told(own)} in round {rnd.index}; the shared "
+                "model must keep its names, shapes and types"
             )
     if kept:
         raise UserError(f"{name} returned {next(iter(kept))!r} in the memory, which is not a tensor")
     return after, memory
+
+
+def _told(form: tuple[tuple[int, ...], torch.dtype] | None) -> str:
+    return "nothing" if form is None else f"{form[1]} with shape {form[0]}"

@@ -9,6 +9,7 @@ The last two checkpoints are kept. If the newer one is damaged or belongs to ano
 import hashlib
 import json
 import logging
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,16 @@ from safetensors.torch import load, save
 
 from coterie.core.tree import Tree
 from coterie.errors import UserError
-from coterie.storage.files import PRIVATE, make_private, packed, sync_folder, unpacked, write_durably
+from coterie.storage.files import (
+    PRIVATE,
+    delete_file,
+    delete_folder,
+    make_private,
+    packed,
+    sync_folder,
+    unpacked,
+    write_durably,
+)
 from coterie.storage.origin import RUN
 from coterie.storage.segments import Segment
 from coterie.storage.store import PersonalStore
@@ -89,15 +99,15 @@ def tidy(folder: Path, index: int, run: str) -> None:
     rounds = [path for path in _newest_first(folder) if int(path.name[6:]) <= index]
     kept = rounds[:KEEP]
     for path in {*_newest_first(folder), *folder.glob(".round-*.partial")} - {*kept}:
-        shutil.rmtree(path)
+        delete_folder(path)
     needed = set()
     for target in kept:
         try:
             needed |= {_segment(folder, sha256) for sha256 in _manifest(target, run)[PERSONAL]}
         except (OSError, ValueError, KeyError):
-            shutil.rmtree(target)  # it is damaged, so nobody can resume from it
+            delete_folder(target)  # it is damaged, so nobody can resume from it
     for path in {*(folder / PERSONAL).glob("*"), *(folder / PERSONAL).glob(".partial")} - needed:
-        path.unlink()
+        delete_file(path)
 
 
 def _manifest(target: Path, run: str) -> dict[str, Any]:
@@ -125,5 +135,5 @@ def _checked(path: Path, expected: str) -> bytes:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    rounds = {int(path.name[6:]): path for path in folder.glob("round-*") if path.name[6:].isdigit()}
+    rounds = {int(path.name[6:]): path for path in folder.glob("round-*") if re.fullmatch("[0-9]+", path.name[6:])}
     return [rounds[index] for index in sorted(rounds, reverse=True)]

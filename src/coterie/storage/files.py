@@ -2,11 +2,13 @@
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from coterie.core.tree import Tree
+from coterie.errors import UserError
 
 PRIVATE, PUBLIC = 0o600, 0o666
 """Permissions of files: of those with personal states, and of all others. The user's umask may take more away."""
@@ -39,6 +41,20 @@ def make_private(folder: Path) -> None:
     """Create a folder, or take an existing one, that only its owner can read."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
+
+
+def delete_file(path: Path) -> None:
+    """Delete a file of a run. Raises UserError if it is a folder, which a run has not written."""
+    if path.is_dir() and not path.is_symlink():
+        raise UserError(f"{path} is a folder, where a run has only files; remove it")
+    path.unlink()
+
+
+def delete_folder(path: Path) -> None:
+    """Delete a folder of a run. Raises UserError if it is a file, which a run has not written."""
+    if not path.is_dir():
+        raise UserError(f"{path} is a file, where a run has only folders; remove it")
+    shutil.rmtree(path)
 
 
 def sync_folder(path: Path) -> None:

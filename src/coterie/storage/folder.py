@@ -31,7 +31,7 @@ from filelock import FileLock, Timeout
 from coterie.errors import DiskError, UserError
 from coterie.measure.record import Record
 from coterie.measure.summary import Summary
-from coterie.storage.files import naming, write_atomically
+from coterie.storage.files import delete_file, naming, write_atomically
 from coterie.storage.origin import RECIPE, ROUNDS, RUN, Origin, ends_later, read_origin
 from coterie.storage.seal import BrokenSealError, file_digest, read_json, read_line, sealed_json, sealed_line
 
@@ -48,7 +48,7 @@ COLUMNS = (
     "adapted_restricted",
 )
 """Columns of clients.csv. The header is written even if no client is left."""
-CLIENTS, SUMMARY = "clients.csv", "summary.json"
+CLIENTS, SUMMARY, CHECKPOINTS = "clients.csv", "summary.json", "checkpoint"
 FILES = "files"
 """Key of the digest of clients.csv in summary.json."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -96,8 +96,12 @@ class RunFolder:
         """Lock the folder of a run to resume it. The origin must be the same, but may end later."""
         origin.check_resumed(path)
         folder = cls(path, origin.run)
-        for partial in path.glob(".*.partial"):  # a killed run left it behind
-            partial.unlink()
+        try:
+            for partial in path.glob(".*.partial"):  # a killed run left it behind
+                delete_file(partial)
+        except UserError:
+            folder.close()
+            raise
         return folder
 
     def lengthen(self, origin: Origin) -> None:
@@ -114,7 +118,7 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         """Path of the folder with checkpoints."""
-        return self.path / "checkpoint"
+        return self.path / CHECKPOINTS
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -144,7 +148,7 @@ class RunFolder:
 
     def num_records(self) -> int:
         """Return the number of rounds in rounds.jsonl."""
-        return self.rounds.read_bytes().count(b"\n")
+        return _num_records(self.path)
 
     def append(self, record: Record) -> None:
         """Add a round to rounds.jsonl."""
@@ -181,6 +185,15 @@ class RunFolder:
         self._lock.release()
 
 
+def check_not_lost(path: Path, checkpoint_every: int) -> None:
+    """Raise UserError if a folder without checkpoints must have had one, so that its run cannot be resumed either."""
+    if _num_records(path) > checkpoint_every:
+        raise UserError(
+            f"{path / CHECKPOINTS} is gone, without which the run has no models and cannot be resumed; copy it from "
+            "where the run was, or start the run again in another folder"
+        )
+
+
 def read_history(path: Path, index: int) -> list[Record]:
     """Return the records of a run up to a round."""
     file = path / ROUNDS
@@ -198,7 +211,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return []
     file = path / CLIENTS
     if not file.exists() or file_digest(file) != _summary(path)[FILES][CLIENTS]:
-        raise UserError(f"{file} is missing or damaged: its sha256 differs from the one in {SUMMARY}")
+        raise UserError(f"{file} is missing or damaged. Resume the run to write it again")
     with file.open(newline="") as opened:
         rows: list[dict[str, Any]] = list(csv.DictReader(opened))
     for row in rows:
@@ -219,6 +232,10 @@ def _summary(path: Path) -> dict[str, Any]:
     if tree.get(RUN) != origin.run or not (stopped or tree["rounds"] == origin.recipe["run"]["rounds"]):
         raise UserError(f"{path / SUMMARY} belongs to another run than {RECIPE}. Resume the run to write it again")
     return tree
+
+
+def _num_records(path: Path) -> int:
+    return (path / ROUNDS).read_bytes().count(b"\n")
 
 
 def _is_free(path: Path) -> bool:
