@@ -142,6 +142,17 @@ def repeating(folder: Path, rows: int, part: str, word: str, **options: Any) -> 
     return columns(folder, options, **names, x=np.zeros(rows, np.int8))
 
 
+def parquets(folder: Path) -> Any:
+    """Read files of which each takes less than it may."""
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table({"y": np.zeros(700_000, np.int8), "x": np.zeros(700_000, np.int8)})
+    for i in range(8):
+        parquet.write_table(table, folder / f"{i}.parquet")
+    return Federation.from_folder(folder)
+
+
 def binary(folder: Path) -> Any:
     words = repeated(2000, b"a" * 200_000)
     return columns(folder, site=np.zeros(2000), y=np.zeros(2000), x=words.cast(words.type.value_type))
@@ -193,7 +204,10 @@ BOMBS: dict[str, Callable[[Path], Any]] = {
     "a longer number in each column": lambda folder: wide(folder, 300, 100_000, 50),
     "binary values of a Parquet file": binary,
     "a long split of a Parquet file": lambda folder: repeating(folder, 500_000, "split", "a" * 1000, split="split"),
-    "rows and columns of a Parquet file": lambda folder: repeating(folder, 3_000_000, "", ""),
+    "rows and columns of a Parquet file": lambda folder: repeating(
+        folder, 3_000_000, "", "", split="split", features=["x"]
+    ),
+    "a folder of Parquet files": parquets,
 }
 LARGE: dict[str, Callable[[Path], Any]] = {
     "a long client": lambda folder: text(folder, "site"),

@@ -12,7 +12,7 @@ from coterie.data.own.columns import Table, repeated
 from coterie.errors import UserError
 
 
-def read_csv(path: Path) -> Table:
+def read_csv(path: Path, budget: limits.Budget) -> Table:
     """Read a comma-separated UTF-8 file with column names in the first line. Blank lines are skipped."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -44,6 +44,7 @@ def read_csv(path: Path) -> Table:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     if not lines:
         raise UserError(f"{path} has no rows below the line of column names")
+    budget.spend(path, needed, f"a table of {len(lines):,} rows")
     # An array of text would be as wide as its longest text in every row.
     table = {name: np.array(values, dtype=object) for name, values in zip(names, columns, strict=True)}
     return Table(str(path), table, lambda row: f"{path} line {lines[row]}", is_text=True)

@@ -261,7 +261,7 @@ def _is_gap(value: Any, gaps: Collection[str]) -> bool:
 
 
 def _is_odd(value: Any) -> bool:
-    """Return whether a text is none of a number as people write it, although Python's `float` may read it."""
+    """Return whether a text is refused as a number, although Python's `float` may read it."""
     return isinstance(value, str) and ("_" in value or len(value) > LONGEST)  # 1_0 would be 10
 
 

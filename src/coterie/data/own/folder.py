@@ -130,7 +130,8 @@ def _tables(
     sources: dict[str, Path], label: str, split: str | None, features: Sequence[str] | None, regression: bool
 ) -> dict[str, Parts]:
     """Read all tables as one, so that labels are numbers for all clients or text for all clients."""
-    tables = [read(path) for path in sources.values()]
+    budget = limits.Budget()
+    tables = [read(path, budget) for path in sources.values()]
     others = {label, split} - {None}
     names = features_of(tables[0], features, others)
     known = {*names, *others}

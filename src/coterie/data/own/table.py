@@ -42,14 +42,18 @@ def from_table(
     return pool(deal(who, x, y, table, splits), **choices)
 
 
-def read(source: str | Path) -> Table:
-    """Read a CSV or Parquet file. The format is chosen by the file name extension."""
+def read(source: str | Path, budget: limits.Budget | None = None) -> Table:
+    """Read a CSV or Parquet file. The format is chosen by the file name extension.
+
+    `budget` is shared by the files of a folder.
+    """
     path = user_path(source)
     if path.suffix.lower() not in TABLES:
         raise UserError(f"{source} is neither a .csv nor a .parquet file")
     if not path.is_file():
         raise UserError(f"file {source} does not exist")
-    return read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
+    reader = read_csv if path.suffix.lower() == ".csv" else _read_parquet
+    return reader(path, budget or limits.Budget())
 
 
 def frame(source: Any, name: str = "the table") -> Table:
@@ -73,7 +77,7 @@ def frame(source: Any, name: str = "the table") -> Table:
     return Table(name, found, lambda row: f"{name} row {row}")
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(path: Path, budget: limits.Budget) -> Table:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -84,7 +88,7 @@ def _read_parquet(path: Path) -> Table:
             facts, schema = file.metadata, file.schema_arrow
         if (twice := repeated(schema.names)) is not None:
             raise UserError(f"{path} has more than one column {twice!r}; rename or remove one")
-        _check_parquet(path, facts)
+        _spend(path, facts, budget)
         # Text that occurs often is stored once, in the file and in memory.
         text = {field.name for field in schema if _plain(field.type) in _text(pyarrow)}
         used = {field.name for field in schema if _is_plain(pyarrow, field.type)}
@@ -118,16 +122,13 @@ def _is_plain(pyarrow: Any, kind: Any) -> bool:
     return not (is_binary or types.is_binary_view(kind) or types.is_nested(kind)) or types.is_decimal(kind)
 
 
-def _check_parquet(path: Path, facts: Any) -> None:
+def _spend(path: Path, facts: Any, budget: limits.Budget) -> None:
     groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
     unpacked = sum(group.total_byte_size for group in groups)  # pyarrow crashes on damaged facts about columns
     rows = sum(group.num_rows for group in groups)
     # A cell is a number up to five times while features are dealt and split. A row has a client, a label and a place.
-    limits.check(
-        2 * unpacked + 40 * rows * (facts.num_columns + 1),
-        f"a table of {facts.num_rows:,} rows and {facts.num_columns:,} columns",
-        path,
-    )
+    needed = 2 * unpacked + 40 * rows * (facts.num_columns + 1)
+    budget.spend(path, needed, f"a table of {facts.num_rows:,} rows and {facts.num_columns:,} columns")
 
 
 def _words(column: Any) -> NDArray[Any]:
