@@ -10,11 +10,11 @@ from unittest.mock import patch
 from benchmarks.timing import Work
 from coterie.aggregate.mean import WeightedSum
 from coterie.clients import engine
-from coterie.clients.messages import Untouched
+from coterie.core import untouched
 
 CHECKS = [
-    *((engine, name) for name in ("misfit", "finite_rows", "not_finite", "majority")),
-    *((Untouched, name) for name in ("__init__", "check")),
+    *((engine, name) for name in ("misfit", "misfit_letter", "finite_rows", "not_finite", "majority")),
+    (untouched, "_versions"),
     (WeightedSum, "is_finite"),
 ]
 
