@@ -107,7 +107,7 @@ def test_a_client_computes_on_its_device_alone_and_together_with_others(method, 
     shared, here = tree_there(mode, first), Data(*(there(mode, value) for value in data))
     prepared = tree_there(mode, prepared)
     with mode:
-        created = moved([does.create("client-0", 3)], DEVICE)[0] if kind == "mlp" else prepared
+        created = moved([does.create("client-0", setup.load.num_outputs(0))], DEVICE)[0] if kind == "mlp" else prepared
         memory = does.method.init_memory(does.task, shared)
         counters = [name for name, value in memory.items() if value.ndim == 0]  # PyTorch takes them from anywhere
         memory = {name: value for name, value in memory.items() if name not in counters}
