@@ -60,6 +60,7 @@ def test_a_run_leaves_a_folder_a_table_and_a_page(monkeypatch, tmp_path, capsys)
         "solver": "gd",
         "head_step": "algorithm1",
         "alpha": "all",
+        "mu": 0.0,
     }
     printed = capsys.readouterr().out
     assert f"{100 * summary['new']['after']['mean']:.2f}" in printed
@@ -80,7 +81,7 @@ def test_json_is_the_summary_and_nothing_else(monkeypatch, tmp_path, capsys):
     assert summary == without_seal((tmp_path / "here" / "summary.json").read_text())
     assert set(summary) == {
         "method", "engine", "seed", "rounds", "score", "protocol", "existing", "new", "train_loss", "cost",
-        "choices", "void_rounds", "evaluations", "visited", "never_visited", "stored_bytes",
+        "choices", "void_rounds", "evaluations", "visited", "never_visited", "stored_bytes", "train_score",
     }  # fmt: skip
     assert set(summary["existing"]) == {"as_is", "adapted", "participants"}
     assert set(summary["new"]) == {"before", "after"}

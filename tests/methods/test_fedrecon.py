@@ -104,7 +104,7 @@ def test_one_pass_through_the_body_whatever_tau(engine, expected, monkeypatch):
 @pytest.mark.parametrize("head", ["rebuilt", "kept"])
 def test_adaptation_reconstructs(head):
     """A rebuilt head forgets the last visit of the client; a kept head continues from there."""
-    setup, (_, _, personal) = update(FedRecon(tau=4, beta=0.3, head=head))
+    setup, (_, _, personal, _) = update(FedRecon(tau=4, beta=0.3, head=head))
     theta, start = setup.task.shared_body(), ref.store(setup)[0] if head == "rebuilt" else personal
     params = ref.arrays({**theta, **{name: start[name] for name in ref.HEAD}})
     params = reconstructed(params, *ref.examples(setup, 0), 5, 0.3)

@@ -264,15 +264,21 @@ class Federation:
 
 
 def _dealt(splits: Mapping[str, Ragged], shift: int, train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
-    """Return the rows of all splits, one split after the other. Rows from `shift` on are those of `test`."""
+    """Return the rows of all splits, one split after the other.
+
+    Rows of the split "test" are those of `test` from `shift` on. If `shift` is 0, all splits share the rows of both.
+    """
     dtype = np.result_type(train, test)
+    if not shift:
+        train = test = np.concatenate([train, test])
     dealt = np.empty((sum(len(split.values) for split in splits.values()), *train.shape[1:]), dtype)
     end = 0
     for name, split in splits.items():
         source, first = (test, shift) if name == "test" else (train, 0)
         start, end = end, end + len(split.values)
-        out = dealt[start:end]
-        np.take(source.astype(dtype, copy=False), split.values - first, axis=0, out=out, mode="clip")  # one copy
+        rows, out = split.values - first, dealt[start:end]
+        assert not len(rows) or (rows.min() >= 0 and rows.max() < len(source)), "a row that does not exist"
+        np.take(source.astype(dtype, copy=False), rows, axis=0, out=out, mode="clip")  # "raise" would copy twice
     return dealt
 
 

@@ -85,7 +85,8 @@ class FedCR(Method):
 
     def local_update(self, task: Task, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:
         epoch = epoch_steps(data, self.batch_size)
-        left = torch.as_tensor(num_steps(rnd.steps, data, self.batch_size), device=epoch.device)
+        number = num_steps(rnd.steps, data, self.batch_size)
+        left = number if isinstance(number, Tensor) else torch.full_like(epoch, number)
         none = torch.zeros_like(shared[".mean"])
 
         def objective(params: Tree, batch: Data) -> tuple[Tensor, Tree]:
