@@ -2,6 +2,7 @@
 
 import sys
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -336,3 +337,15 @@ def test_a_client_with_one_example_needs_no_draw(tmp_path, monkeypatch):
     assert calls == [2, 2]
     sizes = {name: int(federation.sizes(name).sum()) for name in federation.splits}
     assert sizes == {"train": 103, "test": 1, "validation": 0}
+
+
+def test_a_small_client_takes_little_memory() -> None:
+    """With 2,000 bytes for each client, a file of 9 MB with a client in each row would take 2 GB."""
+    rows = 20_000
+    table = {"site": [f"{i:x}" for i in range(rows)], "x": np.arange(rows) % 7, "y": np.arange(rows) % 2}
+    tracemalloc.start()
+    federation = Federation.from_table(table)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(federation.ids) == rows
+    assert peak / rows < 800

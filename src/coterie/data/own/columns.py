@@ -1,15 +1,17 @@
 """Clients from the columns of a table: client, label, split and features."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.data import Index
 from coterie.data.own.parts import SPLITS, Part, Parts
 from coterie.data.own.values import LONGEST, BadValueError, beyond, is_missing, to_text
+from coterie.data.ragged import Ragged
 from coterie.errors import UserError
 from coterie.registry import nearest
 
@@ -188,20 +190,37 @@ def matrix(table: Table, names: Sequence[str], who: Owners) -> NDArray[Any]:
     return np.column_stack([_numbers(table, name, who) for name in names])
 
 
-def deal(who: Owners, x: NDArray[Any], y: Column, table: Table, splits: NDArray[np.int8] | None) -> dict[str, Parts]:
+def deal(who: Owners, x: NDArray[Any], y: Column, table: Table, splits: NDArray[np.int8] | None) -> Mapping[str, Parts]:
     """Give each client its rows, in the order of the table. Clients are sorted by name."""
-    rows = np.split(np.argsort(who.owner, kind="stable"), np.cumsum(np.bincount(who.owner))[:-1])
+    given = [] if splits is None else [i for i, split in enumerate(SPLITS) if split != "validation" or i in splits]
+    rows = Ragged.by_owner(who.owner, len(who.names))
 
-    def part(mine: Column) -> Part:
+    def part(mine: Index) -> Part:
         return Part(x[mine], y[mine], table.name, table.name, lambda row: table.place(int(mine[row])))
 
-    if splits is None:
-        return {name: {"train": part(mine)} for name, mine in zip(who.names, rows, strict=True)}
-    given = [i for i, split in enumerate(SPLITS) if split != "validation" or i in splits]
-    return {
-        name: {SPLITS[i]: part(mine[splits[mine] == i]) for i in given}
-        for name, mine in zip(who.names, rows, strict=True)
-    }
+    def parts(mine: Index) -> Parts:
+        if splits is None:
+            return {"train": part(mine)}
+        return {SPLITS[i]: part(mine[splits[mine] == i]) for i in given}
+
+    return Dealt(who.names, lambda i: parts(rows.row(i)))
+
+
+class Dealt(Mapping[str, Parts]):
+    """The examples of many clients, each made when it is asked for."""
+
+    def __init__(self, names: Sequence[str], parts: Callable[[int], Parts]) -> None:
+        self._places = {name: place for place, name in enumerate(names)}
+        self._parts = parts
+
+    def __getitem__(self, name: str) -> Parts:
+        return self._parts(self._places[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def _values(table: Table, name: str, kinds: str) -> Column:

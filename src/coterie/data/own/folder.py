@@ -6,7 +6,7 @@ anna/cat/1.png                                    images sorted by class (or .jp
 anna/train/cat/1.png     anna/test/cat/2.png      images sorted by split, then by class
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ def _by_class(client: str, folder: Path, size: tuple[int, int] | None, grey: boo
 
 def _tables(
     sources: dict[str, Path], label: str, split: str | None, features: Sequence[str] | None, regression: bool
-) -> dict[str, Parts]:
+) -> Mapping[str, Parts]:
     """Read all tables as one, so that labels are numbers for all clients or text for all clients."""
     budget = limits.Budget()
     tables = [read(path, budget) for path in sources.values()]

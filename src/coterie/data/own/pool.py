@@ -1,6 +1,6 @@
 """Federations built from the users' own data, after it is checked and split."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from coterie.core.data import Index
 from coterie.data.examples import Choices
 from coterie.data.federation import Federation
 from coterie.data.own.parts import NOTHING, SPLITS, Checked, Part, Parts, check, labels
+from coterie.data.own.pile import Pile
 from coterie.data.own.split import split as split_rows
 from coterie.data.ragged import Ragged
 from coterie.errors import UserError
@@ -42,44 +43,54 @@ def pool(
     held_out = {str(client) for client in new}
     _check_seed(seed)
     _check_choices(clients, held_out, classes, test, validation)
-    given = {split for parts in clients.values() for split in parts}
-    used = [split for split in SPLITS if split != "validation" or split in given or validation]
-    own: dict[str, NDArray[Any]] = {}
-    rows: dict[str, list[Index]] = {split: [] for split in used}
-    xs: list[NDArray[Any]] = []
-    ys: list[NDArray[Any]] = []
+    given: set[str] = set()
+    label_sets, xs, ys = Pile(), Pile(), Pile()
+    sizes = np.zeros((len(clients), len(SPLITS)), dtype=np.int64)
     shape: tuple[int, ...] | None = None
-    start = 0
-    for client, parts in clients.items():
-        own[client] = NOTHING.y if regression else np.unique(_declared(client, classes, parts["train"]))
+    for row, (client, parts) in zip(sizes, clients.items(), strict=True):
+        given |= parts.keys()
+        own = NOTHING.y if regression else np.unique(_declared(client, classes, parts["train"]))
+        label_sets.add(own)
         checked: dict[str, Checked] = {}
         for split, brought in parts.items():
-            checked[split] = check(client, split, brought, None if regression else own[client], shape, tokens)
+            checked[split] = check(client, split, brought, None if regression else own, shape, tokens)
             shape = shape or checked["train"].x.shape[1:]
         shares = {"test": test, "validation": validation}
         taken = {split: share for split, share in shares.items() if split not in parts and share}
         checked |= _taken(client, checked["train"], taken, seed)
-        for split in used:
+        for i, split in enumerate(SPLITS):
             part = checked.get(split, NOTHING)
-            rows[split].append(np.arange(start, start + len(part.y)))
-            start += len(part.y)
-            xs.append(part.x)
-            ys.append(part.y)
-    if len({mine.dtype.kind for mine in own.values()}) > 1:
+            row[i] = len(part.y)
+            xs.add(part.x)
+            ys.add(part.y)
+    if len(label_sets.kinds) > 1:
         raise UserError("some clients have integer labels and others have strings; use the same type for all clients")
-    for mine in own.values():
-        for label in mine if mine.dtype.kind == "O" else ():
-            _check_text(label, "a label")
-    union, y = np.unique(np.concatenate(list(own.values()))), np.concatenate([y for y in ys if len(y)])
+    owned, y = label_sets.joined(), ys.joined()
+    for label in owned if owned.dtype.kind == "O" else ():
+        _check_text(label, "a label")
+    union = np.unique(owned)
+    blocks = dict(zip(SPLITS, _blocks(sizes), strict=True))
     return Federation(
         ids=tuple(clients),
         labels=tuple(union.tolist()),
-        x=torch.from_numpy(np.concatenate([x for x in xs if len(x)])),
+        x=torch.from_numpy(xs.joined()),
         y=torch.from_numpy(y if regression else np.searchsorted(union, y)),
-        splits={split: Ragged.of(each) for split, each in rows.items()},
-        classes=Ragged.of([np.searchsorted(union, mine) for mine in own.values()]),
+        splits={split: blocks[split] for split in SPLITS if split != "validation" or split in given or validation},
+        classes=Ragged(np.searchsorted(union, owned), label_sets.offsets()),
         is_new=np.array([client in held_out for client in clients]),
     )
+
+
+def _blocks(sizes: Index) -> Iterator[Ragged]:
+    """Yield the rows of each split. The rows of a client follow one another, split after split.
+
+    Args:
+        sizes: number of rows (clients, splits).
+    """
+    ends = sizes.cumsum().reshape(sizes.shape)
+    for size, end in zip(sizes.T, ends.T, strict=True):
+        offsets = np.cumsum(np.append(0, size))
+        yield Ragged(np.arange(offsets[-1]) + np.repeat(end - offsets[1:], size), offsets)
 
 
 def _check_choices(
