@@ -1,13 +1,14 @@
 """Preparing a run: from a federation and a recipe to clients and a server, before any work is done."""
 
 from dataclasses import fields, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 
 from coterie import registry
 from coterie.clients.announcement import Announcement, Inputs
 from coterie.clients.choose import choose
+from coterie.clients.clients import Clients
 from coterie.clients.engine import Engine, reporting
 from coterie.clients.machine import set_up
 from coterie.clients.simulated import Simulated
@@ -23,16 +24,18 @@ from coterie.server.population import Population, PopulationSettings
 from coterie.server.rounds import Rounds
 from coterie.settings import length
 
+C = TypeVar("C", bound=Clients, covariant=True)
 
-class Prepared(NamedTuple):
+
+class Prepared(NamedTuple, Generic[C]):
     """A run before its first round."""
 
     announcement: Announcement
-    clients: Simulated
+    clients: C
     rounds: Rounds
 
 
-def prepare(recipe: Recipe, federation: Federation) -> Prepared:
+def prepare(recipe: Recipe, federation: Federation) -> Prepared[Simulated]:
     """Prepare a run. Everything that can be wrong with a recipe is found here, before any work is done."""
     if not len(federation.existing):
         raise UserError("every client is a new user; keep some clients for training")

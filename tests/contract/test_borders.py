@@ -23,9 +23,11 @@ MAY_IMPORT = {
     "measure": BASE | {"core", "clients.clients"},
     "storage": BASE | {"core", "measure", "data.ragged"},
     "server": BASE | {"core", "aggregate", "measure", "clients.clients"},
-    "clients": BASE | {"core", "aggregate", "measure", "storage", "models", "data.federation", "registry"},
+    "clients": BASE
+    | {"core", "aggregate", "measure", "storage", "models", "registry"}
+    | {"data.federation", "data.ragged"},
     "report": BASE | {"core", "measure", "data"},
-    "track": BASE | {"measure", "report", "clients.simulated", "server.rounds"},
+    "track": BASE | {"measure", "report", "clients.clients", "server.rounds"},
     "recipe": BASE | {"core", "aggregate", "models", "data", "server", "registry"},
     "outcome": BASE | {"core", "clients", "server", "measure", "data", "registry"},
     "run": BASE
@@ -47,7 +49,8 @@ MAY_IMPORT = {
     | {"report.page", "track.bars"},
     "testing": BASE | {"core", "data", "run", "training"},
     "lab": BASE
-    | {"core", "server", "measure", "storage", "data", "models", "registry", "recipe", "prepare", "training", "report"},
+    | {"core", "server", "measure", "storage", "data", "models", "registry", "recipe", "prepare", "training", "report"}
+    | {"clients.simulated"},
     "cli": BASE | {"lab", "measure", "report", "storage", "track", "recipe", "registry", "training"},
     "__main__": {"cli"},
     "__init__": {"errors", "data.federation", "recipe", "run", "training", "methods"},

@@ -6,7 +6,7 @@ same interface. The server needs nothing else of its clients.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from torch import Tensor
 from coterie.core.data import Index
 from coterie.core.round import Round, Update
 from coterie.core.tree import Tree
+from coterie.data.ragged import Ragged
 from coterie.measure.cost import Cost
 
 Counts = dict[int, dict[str, float]]
@@ -66,6 +67,16 @@ class Clients(ABC):
     """Which clients are held out of training, as new users."""
     splits: Sequence[str]
     """Splits that clients can be evaluated on: "test", and "validation" if there is one."""
+    classes: Ragged
+    """Label set of each client, as places in the list of all classes."""
+    engine_name: str
+    """How the clients are computed, such as "vmap"."""
+    reason: str
+    """Why they are computed in this way."""
+    on_prepared: Callable[[int], object] = staticmethod(lambda _: None)
+    """Called with the number of clients that have prepared so far, each time that one has."""
+    on_scored: Callable[[int], object] = staticmethod(lambda _: None)
+    """Called during an evaluation, each time that some clients were scored, with their number."""
 
     @abstractmethod
     def sizes(self, split: str = "train") -> Index:
@@ -89,6 +100,14 @@ class Clients(ABC):
     @abstractmethod
     def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:
         """Evaluate clients as they are and after adaptation. Nothing changes on the clients."""
+
+    @abstractmethod
+    def personal(self, client: int) -> Tree:
+        """Return a client's personal state, where it can be known."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Return a digest of the clients and of what is known of their data."""
 
     @abstractmethod
     def save(self, folder: Path, index: int, trees: Mapping[str, Tree], run: str) -> None:
