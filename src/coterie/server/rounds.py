@@ -19,7 +19,7 @@ from coterie.measure.cost import Cost
 from coterie.measure.evaluate import Evaluation, Scores, evaluate, measured
 from coterie.measure.record import PopulationSize, Record
 from coterie.server.participation import Participation
-from coterie.server.population import Population
+from coterie.server.population import Presence
 from coterie.server.round import play_round
 from coterie.server.stopping import StoppingRule, StopSettings
 
@@ -34,7 +34,7 @@ class Rounds:
     task: Task
     clients: Clients
     participation: Participation
-    population: Population
+    population: Presence
     seed: int
     num_rounds: int
     """Number of rounds to play."""
