@@ -179,6 +179,7 @@ class Training:
                 if stop:
                     raise KeyboardInterrupt
             run = Run.trained(self.announcement, self.clients, self.rounds)
+            self.clients.end(self.rounds.shared, len(self.rounds.history))
             if self._folder:
                 self._finish(self._folder, run)
             return run

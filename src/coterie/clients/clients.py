@@ -117,5 +117,8 @@ class Clients(ABC):
     def restore(self, folder: Path, run: str) -> tuple[int, dict[str, Tree]]:
         """Read the newest whole checkpoint. Returns (round, the server's trees), or (0, {}) without one."""
 
+    def end(self, shared: Tree, index: int) -> None:  # noqa: B027
+        """Tell clients that the run has ended after a round, and what the final shared model is."""
+
     def close(self) -> None:  # noqa: B027
         """Release what was started for these clients."""

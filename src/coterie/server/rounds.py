@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -62,12 +61,12 @@ class Rounds:
         self.shared = shared_of(self.method, self.task)
         self.memory = memory_of(self.method, self.task, self.shared)
 
-    @cached_property
+    @property
     def existing(self) -> Index:
         """Clients that may take part."""
         return np.flatnonzero(~self.clients.is_new)
 
-    @cached_property
+    @property
     def new(self) -> Index:
         """Clients that are held out, as new users."""
         return np.flatnonzero(self.clients.is_new)
@@ -100,7 +99,7 @@ class Rounds:
         self.on_evaluate(len(existing) + len(new))
         return evaluate(self.clients, self.shared, self.adapt_steps, existing, new)
 
-    @cached_property
+    @property
     def _evaluated(self) -> tuple[list[int], list[int]]:
         """Existing and new clients that are evaluated: all, or a sample that stays the same throughout a run."""
         rng = streams.generator(self.seed, "evaluated")
