@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "storage": BASE | {"core", "measure", "data.ragged"},
     "server": BASE | {"core", "aggregate", "measure", "clients.clients"},
     "clients": BASE | {"core", "aggregate", "measure", "storage", "models", "data.federation", "registry"},
+    "sites": BASE,
     "report": BASE | {"core", "measure", "data"},
     "track": BASE | {"measure", "report", "clients.simulated", "server.rounds"},
     "recipe": BASE | {"core", "aggregate", "models", "data", "server", "registry"},
@@ -53,7 +54,11 @@ MAY_IMPORT = {
     "__init__": {"errors", "data.federation", "recipe", "run", "training", "methods"},
 }
 ONLY_IN = {
-    "flwr": ("clients/flower*.py",),
+    "flwr": ("clients/flower_*.py",),
+    "starlette": ("clients/flower_gateway.py",),
+    "uvicorn": ("clients/flower_gateway.py",),
+    "httpx": ("clients/flower_*.py",),
+    "cryptography": ("clients/flower_*.py",),
     "ray": ("clients/ray*.py",),
     "typer": ("cli/*.py",),
     "optuna": ("lab/sweep/study.py",),
