@@ -131,7 +131,7 @@ class Agent:
 
     # -- before the first round
 
-    def _hello(self, message: Message, _: str) -> bytes:
+    def _hello(self, _: Message, __: str) -> bytes:
         own = self._own
         tokens = None if own.x.is_floating_point() else [int(own.x.min()), int(own.x.max())]
         facts: dict[str, Any] = {
