@@ -33,6 +33,7 @@ def test_a_site_is_found_by_its_key(roster, keys):
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     assert roster.name_of(pem) == "emil"
+    assert roster.keys() == {certs.openssh(keys[name]): name for name in ("anna", "emil")}
     assert roster.path.stat().st_mode & 0o777 == 0o600
     assert Roster(roster.path).entries() == roster.entries()
 
@@ -49,6 +50,7 @@ def test_a_removed_site_does_not_connect(roster, keys):
     roster.remove("anna")
     assert roster.names() == ["emil"]
     assert roster.name_of(keys["anna"]) is None
+    assert roster.keys() == {certs.openssh(keys["emil"]): "emil"}
     assert [(site.name, site.removed is None) for site in roster.entries()] == [("anna", False), ("emil", True)]
 
 
