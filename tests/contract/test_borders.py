@@ -23,10 +23,11 @@ MAY_IMPORT = {
     "measure": BASE | {"core", "clients.clients"},
     "storage": BASE | {"core", "measure", "data.ragged"},
     "server": BASE | {"core", "aggregate", "measure", "clients.clients"},
-    "clients": BASE | {"core", "aggregate", "measure", "storage", "models", "data.federation", "registry"},
-    "sites": BASE | {"core", "data", "storage", "registry"},
+    "clients": BASE
+    | {"core", "aggregate", "measure", "storage", "models", "registry"}
+    | {"data.federation", "data.ragged"},
     "report": BASE | {"core", "measure", "data"},
-    "track": BASE | {"measure", "report", "clients.simulated", "server.rounds"},
+    "track": BASE | {"measure", "report", "clients.clients", "server.rounds"},
     "recipe": BASE | {"core", "aggregate", "models", "data", "server", "registry"},
     "outcome": BASE | {"core", "clients", "server", "measure", "data", "registry"},
     "run": BASE
@@ -48,14 +49,20 @@ MAY_IMPORT = {
     | {"report.page", "track.bars"},
     "testing": BASE | {"core", "data", "run", "training"},
     "lab": BASE
-    | {"core", "server", "measure", "storage", "data", "models", "registry", "recipe", "prepare", "training", "report"},
-    "cli": BASE | {"lab", "measure", "report", "sites", "storage", "track", "recipe", "registry", "training"},
+    | {"core", "server", "measure", "storage", "data", "models", "registry", "recipe", "prepare", "training", "report"}
+    | {"clients.simulated"},
+    "sites": BASE
+    | {"core", "aggregate.mean", "clients", "data", "measure", "prepare", "recipe", "registry", "server", "storage"},
+    "cli": BASE | {"lab", "measure", "report", "storage", "track", "recipe", "registry", "sites", "training"},
     "__main__": {"cli"},
     "__init__": {"errors", "data.federation", "recipe", "run", "training", "methods"},
 }
 ONLY_IN = {
-    "cryptography": ("sites/certs.py", "clients/flower*.py"),
-    "flwr": ("clients/flower*.py",),
+    "cryptography": ("sites/certs.py", "clients/flower_*.py"),
+    "flwr": ("clients/flower_*.py",),
+    "httpx": ("clients/flower_*.py",),
+    "starlette": ("clients/flower_gateway.py",),
+    "uvicorn": ("clients/flower_gateway.py",),
     "ray": ("clients/ray*.py",),
     "typer": ("cli/*.py",),
     "optuna": ("lab/sweep/study.py",),

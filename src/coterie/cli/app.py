@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from coterie import __version__
-from coterie.cli import certs, data, listings, sites
+from coterie.cli import data, listings
 from coterie.cli.bench import bench
 from coterie.cli.common import complain, logger, screen
 from coterie.cli.hints import WithHints
@@ -38,17 +38,6 @@ data_app = typer.Typer(help="Download and inspect data sets.", no_args_is_help=T
 data_app.command("fetch")(data.fetch_data)
 data_app.command("show")(data.show_data)
 app.add_typer(data_app, name="data")
-certs_app = typer.Typer(help="Make the certificates of a server and the keys of sites.", no_args_is_help=True)
-certs_app.command("new")(certs.new_certs)
-certs_app.command("renew")(certs.renew_certs)
-certs_app.command("show")(certs.show_certs)
-certs_app.command("site")(certs.site_key)
-app.add_typer(certs_app, name="certs")
-sites_app = typer.Typer(help="Control which sites may connect to a server.", no_args_is_help=True)
-sites_app.command("add")(sites.add_site)
-sites_app.command("list")(sites.list_sites)
-sites_app.command("remove")(sites.remove_site)
-app.add_typer(sites_app, name="sites")
 
 
 @app.callback(invoke_without_command=True)
