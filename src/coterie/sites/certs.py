@@ -295,15 +295,17 @@ def _covers(own: str, name: str) -> bool:
 
 
 def _certificate(file: Path) -> x509.Certificate:
+    content = _read(file)
     try:
-        return x509.load_pem_x509_certificate(_read(file))
+        return x509.load_pem_x509_certificate(content)
     except ValueError:
         raise UserError(f"{file} is damaged or not a certificate in PEM format; restore it from a backup") from None
 
 
 def _private_key(file: Path) -> ec.EllipticCurvePrivateKey:
+    content = _read(file)
     try:
-        key = serialization.load_pem_private_key(_read(file), password=None)
+        key = serialization.load_pem_private_key(content, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey):

@@ -60,10 +60,13 @@ class Roster:
         """Return the names of the sites that may connect."""
         return [site.name for site in self.present()]
 
+    def keys(self) -> dict[str, str]:
+        """Return the name of each public key that may connect. Keys are in OpenSSH format, without a comment."""
+        return {site.key: site.name for site in self.present()}
+
     def name_of(self, public_key: bytes) -> str | None:
         """Return the name of the site with this key in OpenSSH or PEM format, or None if it may not connect."""
-        key = openssh(public_key, "the key of a site")
-        return next((site.name for site in self.present() if site.key == key), None)
+        return self.keys().get(openssh(public_key, "the key of a site"))
 
     def add(self, name: str, public_key: bytes, source: str = "this") -> Site:
         """Let a site connect. `source` names the file of the key in error messages."""
