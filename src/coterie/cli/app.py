@@ -14,6 +14,7 @@ from coterie.cli.bench import bench
 from coterie.cli.client import client_app, courier
 from coterie.cli.common import complain, logger, screen
 from coterie.cli.hints import WithHints
+from coterie.cli.local import local
 from coterie.cli.reproduce import reproduce
 from coterie.cli.run import run
 from coterie.cli.server import server
@@ -54,6 +55,7 @@ sites_app.command("remove")(sites.remove_site)
 app.add_typer(sites_app, name="sites")
 app.add_typer(client_app, name="client")
 app.command()(courier)
+app.command(cls=WithHints)(local)
 
 
 @app.callback(invoke_without_command=True)

@@ -56,7 +56,7 @@ def server(
     ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print only summary.json.")] = False,
 ) -> None:
-    """Train with real sites, each of which runs `coterie client`. The recipe's [data] and [partition] are not used."""
+    """Train with real sites, each of which runs `coterie client`. The recipe's sections about data are not used."""
     from coterie import recipe as recipes
     from coterie.clients.flower_server import FlowerTransport
     from coterie.clients.sites import Patience
