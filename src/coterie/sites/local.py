@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -133,7 +133,7 @@ def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _write_data(federation: Federation, client: int, path: Path) -> None:
-    arrays = {}
+    arrays: dict[str, Any] = {}
     names = np.array(federation.labels) if federation.labels else None
     for split, rows in federation.splits.items():
         own = rows.row(client)
