@@ -10,8 +10,9 @@ is owed: the shared model after the round, for methods that `Receive`, and the l
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -134,35 +135,51 @@ class Sites(Clients):
             head = {"round": _round(rnd), "told": own, "scored": scored}
             requests[client] = self._request("update", client, head, shared)
         others = [client for client in self._owed if client not in requests]
-        replies, reasons = self._ask_cohort(requests, others)
-        known = [client for client in cohort if client in replies]
-        if len(known) < len(cohort):  # the round is as if it had begun without the others
-            places = [cohort.index(client) for client in known]
-            rnd = rnd if rnd.chance is None else replace(rnd, chance=rnd.chance[places])
-            weights = weights_of(self.work.method, torch.as_tensor(self.sizes()[known], dtype=torch.float64), rnd)
-        asked = Cohort(shared, known, [{} for _ in known], weights, rnd, scored)
-        results = Results(refused=reasons)
-        for place, client in enumerate(known):
-            message = replies[client]
-            trees = (message.tree("tensors"), message.tree("numbers"), dict[str, Tensor](), message.tree("letter"))
-            accepted = results.receive(
-                Group([place], tuple(stack([tree]) for tree in trees)), asked, self._rule, self.work.letter
+        replies, refused = self._ask_cohort(requests, others)
+        asked = Cohort(shared, cohort, [{} for _ in cohort], weights, rnd, scored)
+        results = self._added_up(asked, replies, refused)
+        if len(results.replies) and len(asked.clients) * self._patience.quorum > (number := len(cohort) - len(refused)):
+            client, why = next(iter(refused.items()))
+            raise StoppedError(
+                f"round {rnd.index}: only {number} of {len(cohort)} replies can be used, fewer than the quorum; "
+                f"{self.ids[client]}: {why}. The run stops here, and can be resumed"
             )
-            if accepted.places and isinstance(counts := message.head.get("scores"), dict):
-                results.scores[client] = counts
         agreed = results.agreed()
         self._answered = list(agreed.personal) if agreed else []
-        outputs = self.classes.lengths().tolist()
-        each = [(int(self.sizes()[client]), self.work.num_outputs(outputs[client])) for client in known]
+        outputs, sizes = self.classes.lengths().tolist(), self.sizes().tolist()
+        each = [(sizes[client], self.work.num_outputs(outputs[client])) for client in self._answered]
         cost = local_work(self.work.method, self.work.probe, each, rnd.common)
         return Replies(
             agreed.total.result() if agreed else None,
             self._answered,
             agreed.letters if agreed else {},
-            results.refused,
+            dict(sorted(refused.items())),
             results.scores,
             cost + Cost(bytes_up=results.bytes_up),
         )
+
+    def _added_up(self, asked: Cohort, replies: Mapping[int, Message], refused: dict[int, str]) -> Results:
+        """Check replies and add them up, as if the round had begun without the sites whose replies cannot be used."""
+        while True:
+            places = [place for place, client in enumerate(asked.clients) if client not in refused]
+            if not places:
+                return Results()
+            if len(places) < len(asked.clients):
+                asked = asked.part(places)
+                sizes = torch.as_tensor(self.sizes()[list(asked.clients)], dtype=torch.float64)
+                asked = asked._replace(weights=weights_of(self.work.method, sizes, asked.rnd))
+            results = Results()
+            for place, client in enumerate(asked.clients):
+                message = replies[client]
+                trees = (message.tree("tensors"), message.tree("numbers"), dict[str, Tensor](), message.tree("letter"))
+                group = Group([place], tuple(stack([tree]) for tree in trees))
+                accepted = results.receive(group, asked, self._rule, self.work.letter)
+                if accepted.places and (counts := _counts(message.head, "scores")):
+                    results.scores[client] = counts
+            results.agreed()
+            if not results.refused:
+                return results
+            refused |= results.refused
 
     def keep(self, shared: Tree, letters: Mapping[int, Tree], rnd: Round) -> None:
         after = shared if isinstance(self.work.method, Receives) else {}
@@ -182,10 +199,11 @@ class Sites(Clients):
         scored = Scored({split: {} for split in splits}, {split: {} for split in splits}, {})
         for client, message in sorted(replies.items()):
             for split in splits:
-                if split in message.head["as_is"]:
-                    scored.as_is[split][client] = message.head["as_is"][split]
-                    scored.adapted[split][client] = message.head["adapted"][split]
-            scored.stored_bytes[client] = message.head["stored_bytes"]
+                before, after = (_counts(message.head.get(part), split) for part in ("as_is", "adapted"))
+                if before and after:
+                    scored.as_is[split][client], scored.adapted[split][client] = before, after
+            stored = message.head.get("stored_bytes")
+            scored.stored_bytes[client] = stored if isinstance(stored, int) and stored >= 0 else 0
         self.on_scored(len(who))
         return scored
 
@@ -301,6 +319,16 @@ class Sites(Clients):
 def _round(rnd: Round) -> dict[str, Any]:
     """Return what all clients are told about a round, as plain values."""
     return {**asdict(rnd.common), "steps": _steps(rnd.steps), "cohort_size": float(rnd.cohort_size)}
+
+
+def _counts(head: Any, name: str) -> dict[str, float] | None:
+    """Return counts that a site has sent, or None if they are missing or cannot be counts."""
+    counts = head.get(name) if isinstance(head, dict) else None
+    names = {"examples", "right", "restricted", "loss"}
+    if not isinstance(counts, dict) or counts.keys() != names:
+        return None
+    fits = all(type(count) in (int, float) and math.isfinite(count) for count in counts.values())
+    return counts if fits and counts["examples"] >= 0 else None
 
 
 def _steps(steps: int) -> int | str:
