@@ -14,12 +14,13 @@ from itertools import product
 from typing import Any, Literal
 
 from coterie.lab.papers.comparison import Row
+from coterie.lab.papers.cost_bars import cost_bars
 from coterie.lab.papers.experiment import Experiment, Variant
 from coterie.lab.papers.sheet import PublishedUsers, Sheet
 from coterie.lab.papers.user_tables import over_users, validated
 from coterie.measure.protocols import ADAPTED, AFTER, Protocol
 from coterie.recipe import Tables, load
-from coterie.report.panels import Line, Panel, look
+from coterie.report.panels import Drawing, Line, Panel, look
 from coterie.report.tables import Table
 
 PUBMED, WRITERS = "feddecay/pubmed", "feddecay/writers"
@@ -85,6 +86,9 @@ class Comparison(Experiment):
 
     def table(self, rows: Sequence[Row]) -> Table:
         return over_users(rows, {"method": "feddecay"})
+
+    def figure(self, rows: Sequence[Row]) -> Sequence[Sequence[Drawing]]:
+        return [*super().figure(rows), *cost_bars(rows, self.recipe.partition("/")[2])]
 
 
 class PubMed(Comparison):
@@ -200,6 +204,9 @@ class Tuned(Experiment):
 
     def table(self, rows: Sequence[Row]) -> Table:
         return over_users(rows, {"method": "fedavg"})
+
+    def figure(self, rows: Sequence[Row]) -> Sequence[Sequence[Drawing]]:
+        return [*super().figure(rows), *cost_bars(rows)]
 
 
 class Weights(Experiment):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coterie.report.lab_page import lab_page
-from coterie.report.panels import Line, Panel, look
+from coterie.report.panels import Drawing, Line, Panel, look
 from coterie.report.svg import svg
 from coterie.report.tables import Table
 from coterie.storage.files import write_atomically
@@ -76,7 +76,7 @@ def write_figure(
     title: str,
     facts: Sequence[str],
     tables: Sequence[Table],
-    panels: Sequence[Sequence[Panel]],
+    panels: Sequence[Sequence[Drawing]],
     notes: Sequence[str] = (),
 ) -> None:
     """Write the figure as figure.svg, and as page.html together with the tables."""
