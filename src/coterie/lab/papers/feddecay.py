@@ -161,10 +161,14 @@ class Beta(Experiment):
         return over_users(rows, {"decay": "exponential", "beta": "1.0"})
 
     def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
-        return [[_by_beta(rows, ADAPTED), _by_beta(rows, AFTER)]] if any(row.each(ADAPTED.name) for row in rows) else []
+        by_data: dict[str, list[Row]] = {}
+        for row in rows:
+            if row.each(ADAPTED.name):
+                by_data.setdefault(row.at["data"], []).append(row)
+        return [[_by_beta(data, each, of) for of in (ADAPTED, AFTER)] for data, each in by_data.items()]
 
 
-def _by_beta(rows: Sequence[Row], protocol: Protocol) -> Panel:
+def _by_beta(data: str, rows: Sequence[Row], protocol: Protocol) -> Panel:
     """Return the accuracy of the picked rounds against beta, for each decay. Both meet FedSGD at 0 and FedAvg at 1."""
     lines = []
     for n, decay in enumerate(("exponential", "linear")):
@@ -176,7 +180,7 @@ def _by_beta(rows: Sequence[Row], protocol: Protocol) -> Panel:
         )
         lines.append(Line(decay, [beta for beta, _ in points], [mean for _, mean in points], *look(n)))
     caption = "At the round with the best validation score, mean over seeds."
-    return Panel(f"PubMed, {protocol.title}", "accuracy (%)", lines, caption, "beta", logarithmic=False)
+    return Panel(f"{data}, {protocol.title}", "accuracy (%)", lines, caption, "beta", logarithmic=False)
 
 
 def _users(*figures: float) -> PublishedUsers:

@@ -11,7 +11,7 @@ from typing import Any
 
 from coterie.lab.papers.comparison import Row, accuracy, cost
 from coterie.lab.papers.experiment import Experiment, Variant
-from coterie.lab.papers.figure import curve_panels
+from coterie.lab.papers.figure import ACCURACY, LOSS, TRAIN_ACCURACY, curve_panels
 from coterie.lab.papers.measured import Percentage
 from coterie.lab.papers.rates import best, remarks
 from coterie.recipe import Tables, load
@@ -62,11 +62,17 @@ class Table1(Experiment):
 
 
 class Table2(Experiment):
-    """PFLEGO, Table 2: test accuracy on Omniglot."""
+    """PFLEGO, Table 2 and Figure 6: accuracy and loss on Omniglot.
+
+    The figure extends to round 5000, like Figure 7.
+    """
 
     def variants(self) -> Iterator[Variant]:
         for method in METHODS:
             yield Variant({"method": method}, OMNIGLOT)
+
+    def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
+        return curve_panels(rows, self.along, (ACCURACY, LOSS, TRAIN_ACCURACY))
 
 
 class Table3(Experiment):
