@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from coterie.lab.papers.comparison import Row, accuracy, cost
+from coterie.lab.papers.comparison import Row, accuracy, cost, interval_notes
 from coterie.lab.papers.experiment import Experiment, Variant
 from coterie.lab.papers.figure import ACCURACY, LOSS, TRAIN_ACCURACY, curve_panels
 from coterie.lab.papers.measured import Percentage
@@ -58,7 +58,7 @@ class Table1(Experiment):
             if published is not None and (data, degree) in CONFERENCE
         ]
         told = f"Published for pflego in the conference version of 2023: {', '.join(others)}."
-        return replace(table, notes=[*table.notes, *[told] * bool(others)])
+        return replace(table, notes=[*table.notes, *[told] * bool(others), *interval_notes(rows)])
 
 
 class Table2(Experiment):
@@ -70,6 +70,10 @@ class Table2(Experiment):
     def variants(self) -> Iterator[Variant]:
         for method in METHODS:
             yield Variant({"method": method}, OMNIGLOT)
+
+    def table(self, rows: Sequence[Row]) -> Table:
+        table = accuracy(rows)
+        return replace(table, notes=[*table.notes, *interval_notes(rows)])
 
     def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
         return curve_panels(rows, self.along, (ACCURACY, LOSS, TRAIN_ACCURACY))
