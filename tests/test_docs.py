@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import shlex
 import shutil
@@ -166,6 +167,10 @@ def test_a_page_has_the_command_that_rebuilds_a_table_and_shows_its_rows(name, t
     assert "not run" not in "".join(rows)
     if name not in QUOTED_IN_THE_TEXT:
         assert [row for row in rows if row not in page.splitlines()] == []
+    stored = ROOT / "results" / name / "figure.svg"
+    assert stored.exists() == (f"({os.path.relpath(stored, ROOT / 'docs' / 'results')})" in page)
+    if stored.exists():
+        assert (folder / "figure.svg").read_bytes() == stored.read_bytes()
 
 
 def test_the_table_of_changing_populations_is_rebuilt_from_its_measurements(tmp_path, monkeypatch):

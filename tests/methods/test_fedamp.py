@@ -37,6 +37,21 @@ def clouds(models, alpha, sigma):
     return found
 
 
+def heuristic_clouds(models, own, sigma):
+    """Return u_i = own w_i + (1 - own) times the mean of the others, weighted by e^(sigma cos(w_i, w_j))."""
+    vectors = [flat(model) for model in models]
+    found = []
+    for i, model in enumerate(models):
+        raw = {
+            j: np.exp(sigma * vectors[i] @ other / np.linalg.norm(vectors[i]) / np.linalg.norm(other))
+            for j, other in enumerate(vectors)
+            if j != i
+        }
+        share = {j: (1 - own) * value / sum(raw.values()) for j, value in raw.items()}
+        found.append({n: own * model[n] + sum(share[j] * models[j][n] for j in share) for n in ALL})
+    return found
+
+
 def models(setup, store, label=""):
     states = [store[i] for i in range(len(setup.federation.ids))]
     return [ref.arrays(within(label, own) if label else pick(own, ALL)) for own in states]
@@ -156,6 +171,69 @@ def test_a_client_that_does_not_answer_keeps_its_cloud_model():
     u = clouds([w[0], w[2], w[3]], 0.02, 1.0)
     for i, expected in zip((0, 2, 3), u, strict=True):
         ref.assert_same(within("u", store[i]), expected)
+
+
+def test_three_rounds_of_heurfedamp_by_hand():
+    method = FedAMP(tau=3, eta=0.2, lam=0.06, alpha=0.1, attention="cosine", sigma=20.0, own=0.3)
+    setup = ref.setup(method)
+    w = [ref.arrays(setup.task.initial)] * 4
+    u = w
+    for rounds in (1, 2, 3):
+        w = [descent(w[i], *ref.examples(setup, i), 3, 0.2, 0.06 / 0.1, u[i]) for i in range(4)]
+        u = heuristic_clouds(w, 0.3, 20.0)
+        store = play(setup, rounds)
+        for i in range(4):
+            ref.assert_same(pick(store[i], ALL), w[i])
+            ref.assert_same(within("u", store[i]), u[i])
+    equal = heuristic_clouds(w, 0.3, 1e-9)
+    assert np.abs(flat(u[0]) - flat(equal[0])).max() > 0.01, "similar clients weigh more"
+
+
+def heuristic(**options):
+    """Return (w_i, u_i) of all clients as vectors after a round of HeurFedAMP."""
+    setup = ref.setup(FedAMP(tau=3, eta=0.2, lam=0, attention="cosine", **options))
+    store = play(setup)
+    return tuple(np.stack([flat(each) for each in models(setup, store, label)]) for label in ("", "u"))
+
+
+def test_heurfedamp_with_all_weight_on_the_own_model_keeps_it_to_the_bit():
+    w, u = heuristic(own=1.0)
+    np.testing.assert_array_equal(u, w)
+
+
+def test_heurfedamp_for_small_sigma_and_equal_own_weight_is_the_mean():
+    w, u = heuristic(own=1 / 4, sigma=1e-15)
+    np.testing.assert_allclose(u, np.broadcast_to(w.mean(0), u.shape), rtol=0, atol=1e-12)
+    assert np.abs(w - w.mean(0)).max() > 0.01
+
+
+def test_heurfedamp_for_large_sigma_is_the_most_similar_other():
+    w, u = heuristic(own=0.0, sigma=1e12)
+    unit = w / np.linalg.norm(w, axis=1, keepdims=True)
+    nearest = (unit @ unit.T - 2 * np.eye(4)).argmax(1)
+    np.testing.assert_allclose(u, w[nearest], rtol=0, atol=1e-12)
+
+
+def test_two_clients_of_heurfedamp_without_own_weight_swap_their_models():
+    letters = {"w": torch.tensor([[1.0, 2.0], [0.0, 0.0]]), "b": torch.tensor([3.0, 0.0])}  # one of them is zero
+    method = FedAMP(attention="cosine", own=0.0)
+    swapped = method.exchange(letters, ref.announced(ref.setup(method), 2))
+    for name, value in letters.items():
+        torch.testing.assert_close(swapped[name], value.flip(0), rtol=0, atol=0)
+
+
+def test_a_client_of_heurfedamp_that_is_alone_has_its_own_model():
+    letters, method = {"w": torch.tensor([[1.0, 2.0]])}, FedAMP(attention="cosine", own=0.2)
+    found = method.exchange(letters, ref.announced(ref.setup(method), 1))
+    torch.testing.assert_close(found["w"], letters["w"], rtol=0, atol=0)
+
+
+def test_the_weights_of_heurfedamp_do_not_depend_on_the_lengths_of_models():
+    method, rng = FedAMP(attention="cosine", sigma=5.0), np.random.default_rng(0)
+    w = torch.from_numpy(rng.normal(size=(4, 6)))
+    one, other = method._by_cosine({"w": w}), method._by_cosine({"w": 7.0 * w})
+    torch.testing.assert_close(one, other, rtol=1e-12, atol=0)
+    torch.testing.assert_close(one.diagonal(), torch.full((4,), 0.5, dtype=torch.float64), rtol=1e-12, atol=0)
 
 
 def test_every_client_has_to_take_part():

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from coterie.report.looks import PALETTE
-from coterie.report.panels import Line, Panel, drawn_points, look
+from coterie.report.panels import Bars, Line, Panel, drawn_points, look
 from coterie.report.svg import COLUMN, HEIGHT, LEFT, LETTER, RIGHT, SIZE, WIDTH, scale, svg, wrapped
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -88,6 +88,28 @@ def test_names_are_escaped_and_what_is_not_listed_is_not_in_the_legend():
     assert "<a> & b" in texts(root)
     assert "hidden" not in texts(root)
     assert len(curves(root)) == 2
+
+
+def test_bars_start_at_zero_and_have_their_names_and_values():
+    bars = Bars("pubmed, costs", "bytes", ["fedavg", "fedem", "none"], [1_000_000, 4_000_000, 0], "B", "A caption.")
+    root = drawn([[bars, bars]])
+    wide = [(float(each.get("x")), float(each.get("width"))) for each in root.iter(f"{SVG}rect")][1:]
+    (start, longest) = wide[1]
+    assert wide[:3] == [(start, pytest.approx(longest / 4, abs=0.1)), (start, longest), (start, 0)]
+    assert [(x - COLUMN, width) for x, width in wide[3:]] == wide[:3]
+    shown = texts(root)
+    assert shown.count("pubmed, costs") == 1
+    assert [text for text in shown if text[0].isdigit()] == ["1 MB", "4 MB", "0 B"] * 2
+    assert shown[-1] == "A caption."
+
+
+def test_bars_without_names_and_with_long_ones_stay_inside_the_drawing():
+    drawn([[Bars("a", "bytes", [], [])]])
+    root = drawn([[Bars("a", "bytes", ["per-fedavg, again"], [999_000_000], "B")] * 2])
+    for each in root.iter(f"{SVG}text"):
+        start, wide = float(each.get("x")), LETTER * SIZE * len(each.text)
+        start -= {"end": wide}.get(each.get("text-anchor"), 0)
+        assert -8 <= start <= start + wide <= WIDTH + 8
 
 
 def test_captions_are_shown_once_and_before_the_notes():

@@ -261,12 +261,16 @@ class Task:
 
     def first_output(self, x: Inputs, seed: int = 0) -> Tensor:
         """Return the initial model's training output for the first example of a batch."""
+        return self._initial_outputs(x, seed)[0]
+
+    def _initial_outputs(self, x: Inputs, seed: int) -> Tensor:
         with torch.no_grad(), torch_seeded(seed):
-            outputs, _ = self.training_outputs(self.initial, x)
-        return outputs[0]
+            return self.training_outputs(self.initial, x)[0]
 
     def _is_random(self) -> bool:
-        one, other = (self.first_output(self.sample(2), seed) for seed in (0, 1))
+        # an image of one colour can be the same after it was moved, but the other one is not
+        x = self.sample(2, self._unlike())
+        one, other = (self._initial_outputs(x, seed) for seed in (0, 1))
         return not torch.equal(one, other)
 
     def _mixes_examples(self) -> bool:

@@ -9,6 +9,9 @@ max-pool; two dense layers with ReLU. Head: one linear layer.
 
 With `latent` = d the body has a further linear layer, 1024 -> 2 d, and the head begins with a `Gaussian`: the outputs
 are a linear function of d numbers, which are drawn in training (`core/gaussian.py`). FedSR and FedCR need this.
+With `augment`, the body begins by moving training images by up to four pixels and mirroring half of them, as that code
+does for CIFAR-100. Each pass through the body has its own draws, and steps on the head alone see the features of one
+pass.
 Deviation: ReLU comes after the pool, as in conv4.
 """
 
@@ -20,7 +23,7 @@ from torch import Tensor, nn
 
 from coterie.core.gaussian import Gaussian
 from coterie.errors import UserError
-from coterie.models.images import channels_first
+from coterie.models.images import CropAndFlip, channels_first
 from coterie.models.model import Model, body_and_head
 from coterie.settings import Count, Size, settings
 
@@ -39,6 +42,10 @@ VARIANTS = {
     "cifar": Variant((64, 64), True, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     "fashion-mnist": Variant((4, 12), False, (0.5,), (0.5,)),
 }
+
+
+MARGIN = 4
+"""Largest number of pixels by which an image is moved."""
 
 
 class Scaled(nn.Module):
@@ -65,6 +72,8 @@ class LeNet(Model):
     """Number of units in each of the two dense layers."""
     latent: Size = 0
     """Size d of a random representation before the head; 0 omits it. FedSR and FedCR need one."""
+    augment: bool = False
+    """Whether training images are moved by up to four pixels and mirrored at random in each pass."""
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
         layers, channels, height, width = channels_first("lenet", shape, 16)
@@ -74,6 +83,7 @@ class LeNet(Model):
                 f'model.variant = "{self.variant}" takes images with {len(variant.mean)} channels, but these have '
                 f"{channels}; available: {', '.join(VARIANTS)}"
             )
+        layers += [CropAndFlip(MARGIN)] * self.augment
         layers.append(Scaled(variant.mean, variant.deviation))
         for filters in variant.filters:
             layers += [nn.Conv2d(channels, filters, 5), nn.MaxPool2d(2)] + [nn.ReLU()] * variant.relu

@@ -1,4 +1,4 @@
-"""The page of an experiment: curves, and tables."""
+"""The page of an experiment: curves or bars, and tables."""
 
 import math
 from collections.abc import Sequence
@@ -7,17 +7,18 @@ from html import escape
 from coterie.report.charts import Plot, figure
 from coterie.report.document import chart, document, note, parted, section, table
 from coterie.report.looks import PALETTE
-from coterie.report.panels import FEW, Line, Panel, drawn_points
+from coterie.report.panels import FEW, Bars, Drawing, Line, Panel, drawn_points
 from coterie.report.tables import Table
+from coterie.report.units import scaled
 
 SIDE_BY_SIDE = "display:grid;gap:20px;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr))"
 
 
-def lab_page(title: str, facts: Sequence[str], tables: Sequence[Table], rows: Sequence[Sequence[Panel]]) -> str:
+def lab_page(title: str, facts: Sequence[str], tables: Sequence[Table], rows: Sequence[Sequence[Drawing]]) -> str:
     """Return a page with rows of panels, side by side if there is room, followed by tables."""
     body = []
     for n, row in enumerate(rows):
-        drawn = [_panel(f"panel-{n}-{k}", panel) for k, panel in enumerate(row)]
+        drawn = [_drawing(f"panel-{n}-{k}", panel) for k, panel in enumerate(row)]
         body.append(f'<div style="{SIDE_BY_SIDE}">\n{"".join(drawn)}</div>')
     body += [section(escape(each.title), _table(each)) for each in tables]
     return document(title, parted([escape(fact) for fact in facts]), "\n".join(body))
@@ -26,6 +27,27 @@ def lab_page(title: str, facts: Sequence[str], tables: Sequence[Table], rows: Se
 def _table(shown: Table) -> str:
     rows = [[escape(cell) for cell in line] for line in shown.lines]
     return table([escape(heading) for heading in shown.headings], rows) + "".join(map(note, map(escape, shown.notes)))
+
+
+def _drawing(key: str, drawing: Drawing) -> str:
+    return _bars(key, drawing) if isinstance(drawing, Bars) else _panel(key, drawing)
+
+
+def _bars(key: str, bars: Bars) -> str:
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "x": list(bars.values),
+        "y": list(bars.names),
+        "text": [scaled(value, bars.unit) for value in bars.values],
+        "marker": {"color": PALETTE[0]},
+        "hovertemplate": "%{y}: %{text}<extra></extra>",
+    }
+    horizontal = {**_axis(bars.axis), "tickformat": "~s", "rangemode": "tozero"}
+    # Plotly draws the first bar at the bottom
+    drawn = figure([trace], horizontal, {"autorange": "reversed", "showgrid": False}, legend=False)
+    label = f"{bars.title}: {bars.axis}"
+    return chart(key, escape(bars.title), label, escape(bars.caption), drawn if bars.names else None)
 
 
 def _panel(key: str, panel: Panel) -> str:

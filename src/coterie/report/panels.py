@@ -40,6 +40,23 @@ class Panel(NamedTuple):
     """Whether the vertical axis is logarithmic."""
 
 
+class Bars(NamedTuple):
+    """A chart with a horizontal bar for each name, from zero on."""
+
+    title: str
+    axis: str
+    """Title of the axis of values."""
+    names: Sequence[str]
+    values: Sequence[float]
+    unit: str = ""
+    """Unit of the values, which get decimal prefixes."""
+    caption: str = ""
+
+
+Drawing = Panel | Bars
+"""What a figure consists of."""
+
+
 def drawn_points(line: Line, logarithmic: bool) -> list[tuple[float, float]]:
     """Return the points of a curve that its axis can show: finite, and positive on a logarithmic axis."""
     points = zip(line.x, line.y, strict=False)

@@ -1,4 +1,4 @@
-"""Charts with several curves as an SVG file.
+"""Charts with several curves or with bars as an SVG file.
 
 The file needs no other program or font, is a few kilobytes large, follows the reader's dark mode, and is laid out for
 two columns of 300 units, so that its text can still be read where it is shown 400 pixels wide.
@@ -10,12 +10,15 @@ from html import escape
 from typing import NamedTuple
 
 from coterie.report.looks import PALETTE
-from coterie.report.panels import FEW, Line, Panel, drawn_points
+from coterie.report.panels import FEW, Bars, Drawing, Line, Panel, drawn_points
+from coterie.report.units import scaled
 
 WIDTH, COLUMN, SIZE, LEADING = 600, 300, 15, 20
 """Width of the drawing and of a column, size of the type, and distance between lines of text."""
 LEFT, RIGHT, HEIGHT, BELOW = 54, 14, 168, 44
 """Room for the numbers left of a plot and for half a number right of it, its height, and the room below it."""
+VALUES = 66
+"""Room for the values right of bars."""
 LETTER = 0.55
 """Mean width of a letter, relative to the size of the type."""
 MOST = 240
@@ -61,7 +64,7 @@ def scale(values: Sequence[float], length: float, logarithmic: bool = False) -> 
     return Scale(step * first, step * max(last, first + 1), length, False)
 
 
-def svg(title: str, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = ()) -> str:
+def svg(title: str, rows: Sequence[Sequence[Drawing]], notes: Sequence[str] = ()) -> str:
     """Return a drawing of the panels, with one legend above them.
 
     Args:
@@ -69,7 +72,7 @@ def svg(title: str, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = ()) 
         rows: panels that stand side by side, at most two in a line. Equal titles within a row are shown once.
         notes: sentences to show below, after the captions of the panels.
     """
-    parts, top = _legend([line for row in rows for panel in row for line in panel.lines])
+    parts, top = _legend([line for row in rows for panel in row if isinstance(panel, Panel) for line in panel.lines])
     for row in rows:
         for n in range(0, len(row), 2):
             drawn, top = _pair(row[n : n + 2], top + 12)
@@ -113,18 +116,38 @@ def _legend(lines: Sequence[Line]) -> tuple[list[str], float]:
     return parts, y + LEADING if looks else 0.0
 
 
-def _pair(panels: Sequence[Panel], top: float) -> tuple[list[str], float]:
+def _pair(panels: Sequence[Drawing], top: float) -> tuple[list[str], float]:
     """Draw at most two panels side by side. Returns the parts, and where they end."""
     parts: list[str] = []
     room = COLUMN if len({panel.title for panel in panels}) == len(panels) > 1 else WIDTH
     titles = [wrapped(panel.title, room / 1.1) for panel in panels]
     below = top + LEADING * max(map(len, titles))
+    height = max(map(_height, panels))
     for n, panel in enumerate(panels):
         if not n or panel.title != panels[0].title:
             for k, text in enumerate(titles[n], 1):
                 parts.append(_text(n * COLUMN, top + k * LEADING - 5, text, "ink", ' font-weight="600"'))
-        parts += _panel(panel, n * COLUMN, below)
-    return parts, below + LEADING + 8 + HEIGHT + BELOW
+        parts += _bars(panel, n * COLUMN, below) if isinstance(panel, Bars) else _panel(panel, n * COLUMN, below)
+    return parts, below + LEADING + 8 + height
+
+
+def _height(panel: Drawing) -> float:
+    """Return the height of a plot, with the numbers below it."""
+    return LEADING * len(panel.names) if isinstance(panel, Bars) else HEIGHT + BELOW
+
+
+def _bars(bars: Bars, left: float, top: float) -> list[str]:
+    """Draw bars without their title, each with its name and its value, which make ticks unnecessary."""
+    parts = [_text(left, top + LEADING - 5, bars.axis, "soft")]
+    x0 = left + 8 + max(map(_width, bars.names), default=0.0)
+    longest = left + COLUMN - VALUES - x0
+    for n, (name, value) in enumerate(zip(bars.names, bars.values, strict=True)):
+        y = top + LEADING + 8 + n * LEADING
+        wide = longest * value / (max(bars.values) or 1.0)
+        parts.append(_text(x0 - 8, y + 15, name, "ink", ' text-anchor="end"'))
+        parts.append(f'<rect x="{x0:.1f}" y="{y + 3:.1f}" width="{wide:.1f}" height="14" fill="{PALETTE[0]}"/>')
+        parts.append(_text(x0 + wide + 5, y + 15, scaled(value, bars.unit), "soft"))
+    return parts
 
 
 def _panel(panel: Panel, left: float, top: float) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from coterie.lab.papers.comparison import MIXED, Row, accuracy, cost
+from coterie.lab.papers.comparison import MIXED, Row, accuracy, cost, interval_notes
 from coterie.lab.papers.measured import Measured, Percentage, figures_of, over_seeds
 from coterie.storage.origin import RUN, Origin
 from coterie.storage.seal import sealed_json, sealed_line
@@ -166,3 +166,12 @@ def test_one_client_has_no_error_to_compare_by():
     assert str(Percentage(67.0, None)) == "67.00"
     assert row(Percentage(85, 5)).difference(Percentage(75, None)) == pytest.approx(-2)
     assert over_seeds([measured(90, None), measured(94, 1)]).figure == Percentage(92, None)
+
+
+def test_the_note_on_intervals_counts_in_both_readings():
+    """Differences of 2, 4 and 1.5 with errors 0.6 and 0.8, which are 1 in one reading, and 0.73 in the other."""
+    rows = [row(Percentage(90 + more, 0.8), [measured(90.0, 0.6)]) for more in (2.0, -4.0, 1.5)]
+    (note,) = interval_notes([*rows, row(None, [measured()]), row(Percentage(1, 1))])
+    assert "1 of 3 measured figures differ by more than two" in note
+    assert "by at most 4.0. If it is an interval of 95 %, 3 do, by at most 5.5." in note
+    assert interval_notes([row(None, [measured()])]) == []

@@ -14,6 +14,7 @@ from coterie.lab.papers.curve import MOST, Curve, Point, mean_curve
 from coterie.lab.papers.feddecay import Beta
 from coterie.lab.papers.figure import curve_panels, without_curve
 from coterie.lab.papers.measured import Measured, Percentage
+from coterie.lab.papers.pflego import Table2
 from coterie.lab.papers.users import Over, Picked
 from coterie.measure.cost import Cost
 from coterie.measure.protocols import Existing, New, Statistics
@@ -26,8 +27,11 @@ def tiny(monkeypatch):
     monkeypatch.setitem(registry.BUILT_IN["experiment"], "tiny", "tiny:Tiny")
 
 
-def record(index, accuracy=None, loss=None):
-    found = Evaluated(Existing(as_is=Statistics(mean=accuracy)), New(), loss) if accuracy is not None else None
+def record(index, accuracy=None, loss=None, train=None):
+    train = None if train is None else Statistics(mean=train)
+    found = None
+    if accuracy is not None:
+        found = Evaluated(Existing(as_is=Statistics(mean=accuracy)), New(), loss, train_score=train)
     return Record(index, ("a",), 0.5, Cost(bytes_down=10_000 * index, bytes_up=1), found)
 
 
@@ -54,6 +58,16 @@ def test_a_curve_of_many_evaluations_is_small_and_keeps_its_last_point():
     assert len(json.dumps(curve.as_dict())) < 8000
     usual = Curve.of([record(n, 0.123456 + n / 1e5, 1.234567 / n) for n in range(1, 51)], "as_is")
     assert len(json.dumps(usual.as_dict())) < 2000
+
+
+def test_the_figure_of_omniglot_also_has_the_training_accuracy():
+    curve = Curve.of([record(1, 0.5, 2.0, 0.625), record(2, 0.75, 1.0, 0.875)], "as_is")
+    older = {name: values for name, values in curve.as_dict().items() if name != "train_accuracy"}
+    rows = [row("pflego", [curve]), row("fedavg", [Curve.from_dict(older)])]
+    ((_, _, training),) = Table2().figure(rows)
+    assert training.axis == "training accuracy (%)"
+    assert [list(line.y) for line in training.lines] == [[62.5, 87.5], [None, None]]
+    assert [panel.axis for panel in curve_panels(rows, ("method",))[0]] == ["test accuracy (%)", "training loss"]
 
 
 def test_a_curve_is_read_as_it_was_written():
@@ -119,12 +133,12 @@ def test_there_is_a_pair_of_panels_for_each_data_set_and_a_method_looks_the_same
     assert without_curve(rows) == ["Not in the figure, as they were measured before curves were kept: emnist c."]
 
 
-def test_the_figure_of_beta_starts_and_ends_alike_for_both_decays():
-    def of(decay, beta, mean):
+def test_the_figure_of_beta_starts_and_ends_alike_for_both_decays_on_each_data_set():
+    def of(decay, beta, mean, data="pubmed"):
         over = Over(mean, 0, 0)
         picked = Picked(1, mean, over, over, over, over, 1, 1)
         found = Measured(None, None, None, None, None, 1.0, 1.0, picked=picked)
-        at = {"decay": decay, "beta": beta, "method": "feddecay"}
+        at = {"data": data, "decay": decay, "beta": beta, "method": "feddecay"}
         return Row(at, "adapted", None, None, [found], "", seeds=[0])
 
     rows = [
@@ -132,11 +146,14 @@ def test_the_figure_of_beta_starts_and_ends_alike_for_both_decays():
         of("exponential", "0.5", 2),
         of("exponential", "1.0", 3),
         of("linear", "0.5", 4),
+        of("exponential", "0.0", 7, "sst2"),
     ]
-    ((existing, new),) = Beta().figure(rows)
+    (existing, new), other = Beta().figure(rows)
+    assert [panel.title.partition(",")[0] for panel in (existing, new, *other)] == ["pubmed"] * 2 + ["sst2"] * 2
     for panel in (existing, new):
         drawn = {line.name: list(zip(line.x, line.y, strict=True)) for line in panel.lines}
         assert drawn == {"exponential": [(0, 1), (0.5, 2), (1, 3)], "linear": [(0, 1), (0.5, 4), (1, 3)]}
+    assert list(other[0].lines[0].y) == [7]
 
 
 def campaign(out, *methods):

@@ -7,6 +7,7 @@ import pytest
 
 from coterie.lab.papers.campaign import Campaign
 from coterie.lab.papers.comparison import Row
+from coterie.lab.papers.curve import Curve, Point
 from coterie.lab.papers.measured import Measured, Percentage
 from coterie.lab.papers.rates import best
 from coterie.lab.papers.scafflix_nets import ABLATIONS, RATES, Nets, counted
@@ -99,11 +100,42 @@ def test_what_is_published_is_of_the_papers_own_settings():
 
 def test_the_ablations():
     work = campaign(data=["mnist-writers"])
-    assert [cell.recipe.method.alpha for cell in of(work, part="alpha")] == [0.1, 0.3, 0.5, 0.7, 0.9]
+    assert [cell.recipe.method.alpha for cell in of(work, part="alpha", method="scafflix")] == [0.1, 0.3, 0.5, 0.7, 0.9]
     assert [cell.recipe.run.clients_per_round for cell in of(work, part="clients")] == [1, 5, 10, 20]
     coins = [(cell.recipe.method.p, cell.recipe.run.rounds / 60) for cell in of(work, part="p")]
     assert coins == [(0.1, 1), (0.2, 1), (0.2, 2), (0.5, 1), (0.5, 5)]
-    assert all(cell.recipe.method.gamma == 0.1 for part in ABLATIONS["mnist-writers"] for cell in of(work, part=part))
+    scafflix = [cell for part in ABLATIONS["mnist-writers"] for cell in of(work, part=part, method="scafflix")]
+    assert all(cell.recipe.method.gamma == 0.1 for cell in scafflix)
+
+
+@pytest.mark.parametrize("data", ["femnist", "shakespeare"])
+def test_flix_at_each_alpha(data):
+    """As in Figures 6 and 7, with one local step, and also with as many as Scafflix takes on average."""
+    work, own = campaign("full", data=[data]), load(f"scafflix/{data}")["method"]
+    scafflix, flix = ([cell.recipe for cell in of(work, part="alpha", method=name)] for name in ("scafflix", "flix"))
+    assert [(each.method.alpha, each.method.tau) for each in flix] == [
+        (alpha, steps) for alpha in (0.1, 0.3, 0.5, 0.7, 0.9) for steps in (1, 5)
+    ]
+    for each in flix:
+        (mine,) = [other for other in scafflix if other.method.alpha == each.method.alpha]
+        assert each.method.gamma * each.method.alpha**2 == pytest.approx(mine.method.gamma) == own["gamma"]
+        assert replace(each, method=mine.method) == mine
+        for field in ("solver", "rate", "tolerance", "epochs", "batch", "start"):
+            assert getattr(each.method, f"optimum_{field}") == getattr(mine.method, f"optimum_{field}")
+
+
+def test_each_alpha_has_its_own_panels():
+    curve = Curve([Point(1, 50.0, 2.0, 10)])
+    rows = [
+        replace(found, at={**found.at, "part": part, "setting": setting}, runs=[found.runs[0]._replace(curve=curve)])
+        for part, setting in (("methods", "alpha=0.5"), ("alpha", "alpha=0.1"), ("alpha", "alpha=0.9"))
+        for found in (row("scafflix", "5", "T", "0.1", 80.0, 80.0), row("flix", "1", "T", "0.1", 80.0, 80.0))
+    ]
+    panels = [pair[0] for pair in Nets().figure(rows)]
+    assert [panel.title for panel in panels] == ["d, methods", "d, alpha=0.1", "d, alpha=0.9"]
+    assert [[line.name for line in panel.lines] for panel in panels[1:]] == [
+        ["scafflix, steps = 5", "flix, steps = 1"]
+    ] * 2
 
 
 @pytest.mark.parametrize("data", ["mnist-writers", "femnist"])

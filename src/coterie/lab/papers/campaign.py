@@ -131,7 +131,7 @@ class Campaign:
         """Return the table of the chosen rows and of all other rows that were measured under `out`.
 
         Also writes table.md, table.json and runs.json. The latter has the figures and curves of single runs, so that
-        run folders need not be kept. If there are curves, figure.svg and page.html show them.
+        run folders need not be kept. If the experiment has a figure, figure.svg and page.html show it.
         """
         self._check_folder()
         self._kept.refresh()

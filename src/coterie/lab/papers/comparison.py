@@ -1,7 +1,7 @@
 """Comparison of published and measured results, as tables and as JSON."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,11 +67,14 @@ class Row:
         """Mean over the finished runs, or None if there are none."""
         return over_seeds(self.runs)
 
-    def difference(self, measured: Percentage | None) -> float | None:
-        """Return measured minus published, in standard errors of this difference."""
+    def difference(self, measured: Percentage | None, of_one: float = 1.0) -> float | None:
+        """Return measured minus published, in standard errors of this difference.
+
+        `of_one` is what is printed for each standard error: 1, or 1.96 in a 95 % confidence interval.
+        """
         if self.published is None or measured is None:
             return None
-        error = math.hypot(measured.stderr or 0.0, self.published.stderr or 0.0)
+        error = math.hypot(measured.stderr or 0.0, (self.published.stderr or 0.0) / of_one)
         return (measured.mean - self.published.mean) / error if error else None
 
     def compared(self, measured: Percentage | None) -> str:
@@ -242,6 +245,28 @@ def filled(lines: Sequence[Mapping[str, str]], always: set[str], notes: Sequence
 def text(value: Percentage | SeedMean | float | None, form: str = "") -> str:
     """Return the value as text, or a dash if it is None."""
     return DASH if value is None else format(value, form) if form else str(value)
+
+
+def interval_notes(rows: Sequence[Row]) -> list[str]:
+    """Return a note on what changes if the printed ± is a confidence interval, for papers that call it one."""
+    found = [(row, row.measured.figure) for row in rows if row.measured and row.published and row.published.stderr]
+    if not found:
+        return []
+    readings = [[row.difference(figure, of_one) or 0.0 for row, figure in found] for of_one in (1.0, INTERVAL)]
+    beyond, largest = ([measure(map(abs, each)) for each in readings] for measure in (_beyond_two, max))
+    return [
+        f"The published ± is read as a standard error, although the paper calls it a confidence interval. Then "
+        f"{beyond[0]} of {len(found)} measured figures differ by more than two standard errors from the published "
+        f"ones, by at most {largest[0]:.1f}. If it is an interval of 95 %, {beyond[1]} do, by at most {largest[1]:.1f}."
+    ]
+
+
+INTERVAL = 1.96
+"""Half the width of a 95 % confidence interval, in standard errors."""
+
+
+def _beyond_two(differences: Iterable[float]) -> int:
+    return sum(each > 2 for each in differences)
 
 
 def _explained(protocol: str) -> str:

@@ -22,6 +22,8 @@ class Point(NamedTuple):
     """Training loss of all existing users."""
     bytes: float
     """Bytes sent in both directions, up to this round."""
+    train_accuracy: float | None = None
+    """Accuracy of existing users as they are on their training examples, in percent."""
 
 
 class Curve(tuple[Point, ...]):
@@ -37,6 +39,7 @@ class Curve(tuple[Point, ...]):
                 _percent(record.eval[f"existing.{protocol}"].mean),
                 None if record.eval.train_loss is None else _short(record.eval.train_loss),
                 int(_short(total)),
+                _percent(record.eval.train_score.mean) if record.eval.train_score else None,
             )
             for record, total in zip(records, sent, strict=True)
             if record.eval
@@ -45,13 +48,15 @@ class Curve(tuple[Point, ...]):
         return cls([*points[: -1 : max(1, every)], points[-1]]) if points else None
 
     def as_dict(self) -> dict[str, list[float | None]]:
-        """Return the curve as in runs.json: a list for each quantity."""
-        return {name: list(column) for name, column in zip(Point._fields, zip(*self, strict=True), strict=True)}
+        """Return the curve as in runs.json: a list for each quantity, except for those that no point has."""
+        columns = zip(Point._fields, zip(*self, strict=True), strict=True)
+        return {name: list(column) for name, column in columns if any(value is not None for value in column)}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Curve":
-        """Read a curve from runs.json."""
-        return cls(Point(*values) for values in zip(*(content[name] for name in Point._fields), strict=True))
+        """Read a curve from runs.json. A quantity that is not there is None at all points."""
+        columns = [content.get(name, [None] * len(content["round"])) for name in Point._fields]
+        return cls(Point(*values) for values in zip(*columns, strict=True))
 
     def reaches(self, accuracy: float) -> Point | None:
         """Return the first point with at least this accuracy, in percent, or None."""

@@ -14,7 +14,7 @@ from coterie.lab.papers.figure import curve_panels
 from coterie.lab.papers.measured import Percentage
 from coterie.lab.papers.sheet import PublishedUsers, Sheet
 from coterie.recipe import Recipe, Tables
-from coterie.report.panels import Panel
+from coterie.report.panels import Drawing
 from coterie.report.tables import Table
 
 SCALES = ("small", "full")
@@ -98,7 +98,7 @@ class Experiment(ABC):
         """Return the table of published and measured results."""
         return accuracy(rows)
 
-    def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
+    def figure(self, rows: Sequence[Row]) -> Sequence[Sequence[Drawing]]:
         """Return the panels of the figure, in rows. There is no figure if there are none."""
         return curve_panels(rows, self.along) if self.along else []
 

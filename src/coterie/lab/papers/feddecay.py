@@ -14,12 +14,13 @@ from itertools import product
 from typing import Any, Literal
 
 from coterie.lab.papers.comparison import Row
+from coterie.lab.papers.cost_bars import cost_bars
 from coterie.lab.papers.experiment import Experiment, Variant
 from coterie.lab.papers.sheet import PublishedUsers, Sheet
 from coterie.lab.papers.user_tables import over_users, validated
 from coterie.measure.protocols import ADAPTED, AFTER, Protocol
 from coterie.recipe import Tables, load
-from coterie.report.panels import Line, Panel, look
+from coterie.report.panels import Drawing, Line, Panel, look
 from coterie.report.tables import Table
 
 PUBMED, WRITERS = "feddecay/pubmed", "feddecay/writers"
@@ -85,6 +86,9 @@ class Comparison(Experiment):
 
     def table(self, rows: Sequence[Row]) -> Table:
         return over_users(rows, {"method": "feddecay"})
+
+    def figure(self, rows: Sequence[Row]) -> Sequence[Sequence[Drawing]]:
+        return [*super().figure(rows), *cost_bars(rows, self.recipe.partition("/")[2])]
 
 
 class PubMed(Comparison):
@@ -157,10 +161,14 @@ class Beta(Experiment):
         return over_users(rows, {"decay": "exponential", "beta": "1.0"})
 
     def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
-        return [[_by_beta(rows, ADAPTED), _by_beta(rows, AFTER)]] if any(row.each(ADAPTED.name) for row in rows) else []
+        by_data: dict[str, list[Row]] = {}
+        for row in rows:
+            if row.each(ADAPTED.name):
+                by_data.setdefault(row.at["data"], []).append(row)
+        return [[_by_beta(data, each, of) for of in (ADAPTED, AFTER)] for data, each in by_data.items()]
 
 
-def _by_beta(rows: Sequence[Row], protocol: Protocol) -> Panel:
+def _by_beta(data: str, rows: Sequence[Row], protocol: Protocol) -> Panel:
     """Return the accuracy of the picked rounds against beta, for each decay. Both meet FedSGD at 0 and FedAvg at 1."""
     lines = []
     for n, decay in enumerate(("exponential", "linear")):
@@ -172,7 +180,7 @@ def _by_beta(rows: Sequence[Row], protocol: Protocol) -> Panel:
         )
         lines.append(Line(decay, [beta for beta, _ in points], [mean for _, mean in points], *look(n)))
     caption = "At the round with the best validation score, mean over seeds."
-    return Panel(f"PubMed, {protocol.title}", "accuracy (%)", lines, caption, "beta", logarithmic=False)
+    return Panel(f"{data}, {protocol.title}", "accuracy (%)", lines, caption, "beta", logarithmic=False)
 
 
 def _users(*figures: float) -> PublishedUsers:
@@ -200,6 +208,9 @@ class Tuned(Experiment):
 
     def table(self, rows: Sequence[Row]) -> Table:
         return over_users(rows, {"method": "fedavg"})
+
+    def figure(self, rows: Sequence[Row]) -> Sequence[Sequence[Drawing]]:
+        return [*super().figure(rows), *cost_bars(rows)]
 
 
 class Weights(Experiment):

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.report.lab_page import lab_page
-from coterie.report.panels import Line, Panel, look
+from coterie.report.panels import Drawing, Line, Panel, look
 from coterie.report.svg import svg
 from coterie.report.tables import Table
 from coterie.storage.files import write_atomically
@@ -16,13 +16,34 @@ if TYPE_CHECKING:
 Place = tuple[str, ...]
 
 
-def curve_panels(rows: Sequence["Row"], along: Sequence[str]) -> list[list[Panel]]:
-    """Return the accuracy and the training loss against rounds, with the curves of comparable rows in one panel.
+class Quantity(NamedTuple):
+    """What a panel shows of a curve."""
+
+    axis: str
+    """Title of the vertical axis."""
+    name: str
+    """Attribute of a point."""
+    logarithmic: bool
+    caption: str
+
+
+ACCURACY = Quantity("test accuracy (%)", "accuracy", False, "Accuracy under the protocol of the table.")
+LOSS = Quantity("training loss", "loss", True, "Training loss of all existing users.")
+TRAIN_ACCURACY = Quantity(
+    "training accuracy (%)", "train_accuracy", False, "Training accuracy of all existing users as they are."
+)
+
+
+def curve_panels(
+    rows: Sequence["Row"], along: Sequence[str], quantities: Sequence[Quantity] = (ACCURACY, LOSS)
+) -> list[list[Panel]]:
+    """Return quantities of the runs against rounds, with the curves of comparable rows in one panel.
 
     Args:
         rows: rows of the table. Those without a curve are omitted.
         along: axes of the experiment that distinguish the curves of a panel. There is a panel for each combination of
             the others.
+        quantities: panels of each place.
     """
     drawn = [row for row in rows if row.curve]
     names = list(dict.fromkeys(_named(row.at, along) for row in rows))
@@ -36,31 +57,24 @@ def curve_panels(rows: Sequence["Row"], along: Sequence[str]) -> list[list[Panel
             [
                 Panel(
                     title,
-                    axis,
+                    quantity.axis,
                     [
                         Line(
                             name,
                             [point.round for point in curve],
-                            [getattr(point, key) for point in curve],
+                            [getattr(point, quantity.name) for point in curve],
                             color,
                             dash,
                         )
                         for name, curve, color, dash in looks
                     ],
-                    caption,
-                    logarithmic=logarithmic,
+                    quantity.caption,
+                    logarithmic=quantity.logarithmic,
                 )
-                for axis, key, logarithmic, caption in QUANTITIES
+                for quantity in quantities
             ]
         )
     return figure
-
-
-QUANTITIES = (
-    ("test accuracy (%)", "accuracy", False, "Accuracy under the protocol of the table."),
-    ("training loss", "loss", True, "Training loss of all existing users."),
-)
-"""Panels of each place: title of the axis, attribute of a point, whether the axis is logarithmic, and caption."""
 
 
 def without_curve(rows: Sequence["Row"]) -> list[str]:
@@ -76,7 +90,7 @@ def write_figure(
     title: str,
     facts: Sequence[str],
     tables: Sequence[Table],
-    panels: Sequence[Sequence[Panel]],
+    panels: Sequence[Sequence[Drawing]],
     notes: Sequence[str] = (),
 ) -> None:
     """Write the figure as figure.svg, and as page.html together with the tables."""

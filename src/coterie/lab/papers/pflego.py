@@ -9,9 +9,9 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from coterie.lab.papers.comparison import Row, accuracy, cost
+from coterie.lab.papers.comparison import Row, accuracy, cost, interval_notes
 from coterie.lab.papers.experiment import Experiment, Variant
-from coterie.lab.papers.figure import curve_panels
+from coterie.lab.papers.figure import ACCURACY, LOSS, TRAIN_ACCURACY, curve_panels
 from coterie.lab.papers.measured import Percentage
 from coterie.lab.papers.rates import best, remarks
 from coterie.recipe import Tables, load
@@ -58,15 +58,25 @@ class Table1(Experiment):
             if published is not None and (data, degree) in CONFERENCE
         ]
         told = f"Published for pflego in the conference version of 2023: {', '.join(others)}."
-        return replace(table, notes=[*table.notes, *[told] * bool(others)])
+        return replace(table, notes=[*table.notes, *[told] * bool(others), *interval_notes(rows)])
 
 
 class Table2(Experiment):
-    """PFLEGO, Table 2: test accuracy on Omniglot."""
+    """PFLEGO, Table 2 and Figure 6: accuracy and loss on Omniglot.
+
+    The figure extends to round 5000, like Figure 7.
+    """
 
     def variants(self) -> Iterator[Variant]:
         for method in METHODS:
             yield Variant({"method": method}, OMNIGLOT)
+
+    def table(self, rows: Sequence[Row]) -> Table:
+        table = accuracy(rows)
+        return replace(table, notes=[*table.notes, *interval_notes(rows)])
+
+    def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
+        return curve_panels(rows, self.along, (ACCURACY, LOSS, TRAIN_ACCURACY))
 
 
 class Table3(Experiment):

@@ -12,6 +12,7 @@ What the paper plots as Scafflix at round T is closest to FLIX with one local st
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from coterie.lab.papers.comparison import Row, text
@@ -66,8 +67,13 @@ class Nets(Experiment):
         return counted(rows)
 
     def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
-        chosen = [replace(row, at={axis: row.at[axis] for axis in row.at if axis != "rate"}) for row in best(rows)]
-        return curve_panels(chosen, ("method", "setting", "steps", "rounds"))
+        chosen = best(rows)
+        by_alpha = [row for row in chosen if row.at["part"] == "alpha"]
+        others = [_without(row, "rate") for row in chosen if row not in by_alpha]
+        return [
+            *curve_panels(others, ("method", "setting", "steps", "rounds")),
+            *curve_panels([_without(row, "rate", "part", "rounds") for row in by_alpha], ("method", "steps")),
+        ]
 
 
 class Figure8(Nets):
@@ -80,6 +86,11 @@ class Figure8(Nets):
 
 def _recipe(data: str) -> str:
     return f"scafflix/{data}"
+
+
+def _without(row: Row, *axes: str) -> Row:
+    """Return the row without its place on some axes."""
+    return replace(row, at={axis: value for axis, value in row.at.items() if axis not in axes})
 
 
 def _methods(data: str, own: Options) -> Iterator[Variant]:
@@ -113,7 +124,10 @@ def _methods(data: str, own: Options) -> Iterator[Variant]:
 
 
 def _ablations(data: str, own: Options, wanted: Sequence[str]) -> Iterator[Variant]:
-    """Yield variants of Scafflix at the learning rate of the recipe. `wanted` names the parts of the table."""
+    """Yield variants of Scafflix, and FLIX at each alpha, at the learning rate of the recipe.
+
+    `wanted` names the parts of the table.
+    """
     n, rate = round(1 / own["p"]), own["gamma"]
     parts: dict[str, list[tuple[str, int, int, Tables]]] = {
         "alpha": [(f"alpha={alpha}", n, 1, {"method": {"alpha": alpha}}) for alpha in ALPHAS],
@@ -126,6 +140,10 @@ def _ablations(data: str, own: Options, wanted: Sequence[str]) -> Iterator[Varia
     for part in wanted:
         for setting, steps, times, changes in parts[part]:
             yield _variant(data, part, "scafflix", setting, steps, times, rate, changes)
+        if part == "alpha":
+            for alpha, steps in product(ALPHAS, (1, n)):
+                options: Options = {"alpha": alpha, "tau": steps, "gamma": rate / alpha**2}
+                yield _variant(data, part, "flix", f"alpha={alpha}", steps, 1, rate, {"method": options})
 
 
 def _variant(
