@@ -30,7 +30,7 @@ from coterie.core.data import Index
 from coterie.core.method import Receives, Round, Tree
 from coterie.core.tree import stack
 from coterie.data.ragged import Ragged
-from coterie.errors import UserError
+from coterie.errors import StoppedError, UserError
 from coterie.measure.cost import Cost, local_work
 from coterie.settings import Epochs
 from coterie.storage.checkpoint import load_checkpoint, save_checkpoint
@@ -72,10 +72,6 @@ class Patience:
     """Share of the cohort that has to reply, so that the round counts."""
     attempts: int = 3
     """Number of times that a round is asked for."""
-
-
-class TooFewRepliesError(UserError):
-    """Fewer sites than the quorum have replied, however often they were asked."""
 
 
 class Sites(Clients):
@@ -266,7 +262,7 @@ class Sites(Clients):
                 return replies, reasons
             also = {}
         client, why = next(iter(reasons.items()))
-        raise TooFewRepliesError(
+        raise StoppedError(
             f"only {len(replies)} of {len(requests)} sites of the cohort replied, although they were asked "
             f"{self._patience.attempts} times; {self.ids[client]}: {why}. The run stops here, and can be resumed"
         )
