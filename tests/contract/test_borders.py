@@ -152,9 +152,7 @@ def test_what_runs_at_a_site_does_not_know_the_servers_side(name):
 
 def test_keys_and_policies_need_no_pytorch():
     """Commands that use them start at once, and a decision about a run needs no code that handles data."""
-    code = (
-        "import sys\nfrom coterie.sites import certs, policy, roster, sent, terms\nsys.exit('torch' in sys.modules)"
-    )
+    code = "import sys\nfrom coterie.sites import certs, policy, roster, sent, terms\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
