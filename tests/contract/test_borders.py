@@ -1,6 +1,8 @@
 """Which module may import which. Every module of the package is covered."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,21 @@ def test_the_server_cannot_name_a_personal_state(file):
     for node in ast.walk(ast.parse(file.read_text())):
         words = [getattr(node, field, None) for field in ("id", "attr", "arg", "name", "value", "asname", "module")]
         assert not [word for word in words if isinstance(word, str) and "personal" in word.lower()], ast.dump(node)
+
+
+@pytest.mark.parametrize("name", ["agent", "files", "names", "policy", "sent", "state", "terms"])
+def test_what_runs_at_a_site_does_not_know_the_servers_side(name):
+    """The other modules of sites/ are for the server, or for both."""
+    forbidden = ("server", "recipe", "prepare", "training", "sites.server", "sites.roster", "clients.sites")
+    for imported in imports(MODULES[f"sites.{name}"]):
+        inner = imported.removeprefix("coterie.")
+        assert not any(inner == each or inner.startswith(f"{each}.") for each in forbidden), f"{name} imports {inner}"
+
+
+def test_keys_and_policies_need_no_pytorch():
+    """Commands that use them start at once, and a decision about a run needs no code that handles data."""
+    code = "import sys\nfrom coterie.sites import certs, policy, roster, sent, terms\nsys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.mark.parametrize(("library", "where"), ONLY_IN.items())
