@@ -14,10 +14,11 @@ from coterie import registry, streams
 from coterie.clients.announcement import Announcement
 from coterie.clients.clients import Clients
 from coterie.clients.simulated import Simulated
-from coterie.clients.work import Work
+from coterie.clients.work import Work, model_of
 from coterie.core.method import Data, Method, Prepares, Tree
 from coterie.core.tree import moved
 from coterie.data.federation import Federation
+from coterie.data.ragged import Ragged
 from coterie.errors import UserError
 from coterie.measure.record import Record
 from coterie.measure.summary import Summary
@@ -26,6 +27,7 @@ from coterie.outcome import client_rows, summarize, work_of
 from coterie.report.words import people, things
 from coterie.server.rounds import Rounds
 from coterie.settings import length, user_path
+from coterie.sites.model import is_state, read_model
 from coterie.storage.artifact import Members, read_artifact
 from coterie.storage.checkpoint import load_checkpoint
 from coterie.storage.folder import check_not_lost, read_history, read_rows, read_summary
@@ -123,8 +125,15 @@ class Run:
         own = self._members.classes.row(self._index(client))
         return tuple(self._announcement.classes[label] for label in own) if self._announcement.classes else ()
 
-    def model(self, client: str) -> nn.Module:
-        """Return a client's model. Its attribute `classes` names the outputs; unused outputs are None."""
+    def model(self, client: str | None = None) -> nn.Module:
+        """Return a client's model. Its attribute `classes` names the outputs; unused outputs are None.
+
+        The name can be omitted if there is only one client, as in the state of a site.
+        """
+        if client is None:
+            if len(self.ids) > 1:
+                raise UserError(f"name the client: this run has {len(self.ids)}, such as {self.ids[0]!r}")
+            client = self.ids[0]
         local = self._work.labels == "local"
         return self._module(self.personal(client), self.classes(client) if local else self._announcement.classes)
 
@@ -187,11 +196,7 @@ class Run:
             ) from None
 
     def _module(self, personal: Tree, classes: Sequence[Any]) -> nn.Module:
-        work = self._work
-        module = work.task.module(work.method.personal_params(work.task, self.shared, personal))
-        unused = work.task.num_outputs - len(classes) if work.shares_head else 0
-        module.classes = (*classes, *[None] * unused)  # type: ignore[assignment]
-        return module
+        return model_of(self._work, self.shared, personal, classes)
 
     def _index(self, client: str) -> int:
         client = str(client)
@@ -202,6 +207,8 @@ class Run:
 
 def load(folder: str | Path, model: nn.Module | Model | None = None, method: Method | None = None) -> Run:
     """Load a run from its folder, without the data it was trained on.
+
+    The folder of state of a real site is loaded as a run with this one client, once the site has got its model.
 
     A run that was stopped or killed gives the state of its last checkpoint. With a method that prepares its clients
     (FLIX, Scafflix, i-Scaffnew), a client that was neither visited nor evaluated has no state, because it would need
@@ -216,9 +223,19 @@ def load(folder: str | Path, model: nn.Module | Model | None = None, method: Met
         raise UserError(f"model must be your nn.Module, not {model!r}; omit it if the run used a model of Coterie")
     path = user_path(folder)
     try:
-        return _load(path, model, method)
+        return _load_site(path, model, method) if is_state(path) else _load(path, model, method)
     except OSError as error:
         raise UserError(f"cannot read {error.filename or path}: {error.strerror or error}") from None
+
+
+def _load_site(path: Path, model: nn.Module | Model | None, method: Method | None) -> Run:
+    kept = read_model(path)
+    announcement = Announcement.from_json(kept.announcement, model, method)
+    work = announcement.work(torch.device("cpu"))
+    own = np.array([announcement.classes.index(label) for label in kept.labels], dtype=np.int64)
+    members = Members((kept.name,), Ragged.of([own]), np.array([False]))
+    shared, steps = work.received(kept.shared), length(kept.adapt_steps)
+    return Run(announcement, work, members, shared, lambda _: kept.personal, [], None, [], steps)
 
 
 def _load(path: Path, model: nn.Module | Model | None, method: Method | None) -> Run:

@@ -232,4 +232,4 @@ def test_exit_codes_of_signals():
 
 def test_every_command_that_changes_settings_gives_hints():
     hinting = {command.callback.__name__ for command in app.registered_commands if command.cls is WithHints}
-    assert hinting == {"run", "reproduce", "sweep"}
+    assert hinting == {"run", "reproduce", "sweep", "server", "local"}

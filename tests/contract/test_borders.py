@@ -44,6 +44,7 @@ MAY_IMPORT = {
         "registry",
         "outcome",
         "report.words",
+        "sites.model",
     },
     "prepare": BASE | {"core", "clients", "server", "data", "registry", "recipe"},
     "training": BASE
@@ -55,7 +56,9 @@ MAY_IMPORT = {
     | {"clients.simulated"},
     "sites": BASE
     | {"core", "aggregate.mean", "clients", "data", "measure", "prepare", "recipe", "registry", "server", "storage"},
-    "cli": BASE | {"lab", "measure", "report", "storage", "track", "recipe", "registry", "sites", "training"},
+    "cli": BASE
+    | {"clients", "core.tree", "data.own.folder"}
+    | {"lab", "measure", "report", "storage", "track", "recipe", "registry", "sites", "training"},
     "__main__": {"cli"},
     "__init__": {"errors", "data.federation", "recipe", "run", "training", "methods"},
 }

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,8 @@ from coterie.errors import UserError
 client_app = typer.Typer(
     help="Take part in runs with the data of this site, or look at what left it.", invoke_without_command=True
 )
+REPLIES = 5.0
+"""Seconds after which a site that has its model ends, so that its last reply leaves."""
 StateOption = Annotated[
     Path, typer.Option("--state", callback=home, metavar="DIR", help="Folder in which the site keeps what is its own.")
 ]
@@ -44,6 +47,9 @@ def client(
     is_new: Annotated[
         bool, typer.Option("--new", help="Take no part in training: be a new user, who only gets the final model.")
     ] = False,
+    personalize: Annotated[
+        bool, typer.Option("--personalize", help="Get a model of this site's own from a finished run, and end.")
+    ] = False,
     label: Annotated[str, typer.Option(help="Column of a table that holds the label.")] = "y",
     split: Annotated[
         str | None,
@@ -59,6 +65,12 @@ def client(
         str | None,
         typer.Option(help="Group of the user who runs `coterie courier`. This command then starts no courier."),
     ] = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            callback=home, metavar="FILE", help="Socket for the courier, in a folder of its own (with --group)."
+        ),
+    ] = None,
 ) -> None:
     """Take part in runs of a server, until Ctrl-C. The data and the personal state never leave this site."""
     if context.invoked_subcommand is not None:
@@ -67,6 +79,8 @@ def client(
         raise UserError(
             "give --server HOST:PORT, --name NAME, --data PATH and --state DIR; see `coterie client --help`"
         )
+    if (group is None) != (socket is None):
+        raise UserError("--group and --socket belong together: the courier's user cannot reach a socket inside --state")
     if group is None and insecure == (ca is not None):
         raise UserError("give either --ca FILE, the server's ca.crt, or --insecure to try things on this machine")
     from coterie.data.own.folder import from_one
@@ -78,9 +92,9 @@ def client(
         check_name(name), data, label=label, split=split, features=features, regression=regression, test=test,
         validation=validation,
     )  # fmt: skip
-    agent = Agent(name, own, state, is_new)
+    agent = Agent(name, own, state, is_new or personalize)
     logger.info("%s: %s", name, own)
-    socket = state / "socket" / "site.sock"
+    socket = socket or state / "socket" / "site.sock"
     if group is not None:
         logger.info("waiting for a courier at %s", socket)
         serve(socket, agent.answer, group)
@@ -93,11 +107,22 @@ def client(
     courier = Courier(
         server, secret, socket, state / "courier", ca, on_end=lambda: os.kill(os.getpid(), signal.SIGTERM)
     )
+    done: list[bool] = []
+    if personalize:
+
+        def leave() -> None:
+            done.append(True)
+            threading.Timer(REPLIES, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+        agent.on_model = leave
     with courier:
         serve(socket, agent.answer)
     if courier.verdict:
         complain("error", courier.verdict)
-        raise typer.Exit(1)
+        raise typer.Exit(2)
+    if done:
+        logger.info("the model of this site is in %s", state)
+        return
     logger.info("stopped; start the same command again to continue")
 
 
@@ -120,7 +145,7 @@ def courier(
         carrying.wait()
     if carrying.verdict:
         complain("error", carrying.verdict)
-        raise typer.Exit(1)
+        raise typer.Exit(2)
 
 
 @client_app.command("log")

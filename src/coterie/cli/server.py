@@ -11,8 +11,11 @@ from coterie.cli.common import Changes, exit_code, home, logger, next_free, on_i
 from coterie.errors import StoppedError, UserError
 
 if TYPE_CHECKING:
+    from coterie.clients.sites import Patience
     from coterie.clients.transport import Transport
+    from coterie.core.tree import Tree
     from coterie.sites.roster import Roster
+    from coterie.sites.server import Ready
 
 
 def server(
@@ -54,6 +57,9 @@ def server(
     quorum: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the cohort that has to reply, so that a round counts.")
     ] = 1.0,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Stay when the run has ended, and give new sites a model of their own.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only summary.json.")] = False,
 ) -> None:
     """Train with real sites, each of which runs `coterie client`. The recipe's sections about data are not used."""
@@ -95,7 +101,9 @@ def server(
         names = _connected(transport, roster, needed, number, wait, interrupted)
         patience = Patience(deadline, quorum)
         ready = gather(settings, transport, names, patience, wait)
-        _train(ready, folder, resume is not None, interrupted, as_json)
+        shared = _train(ready, folder, resume is not None, interrupted, as_json)
+        if serve:
+            _serve(ready, shared, transport, roster, patience, interrupted)
     finally:
         transport.close()
 
@@ -127,12 +135,10 @@ def _connected(
         time.sleep(0.5)
 
 
-def _train(ready: "object", folder: Path, resumed: bool, interrupted: Sequence[int], as_json: bool) -> None:
-    from coterie.sites.server import Ready
+def _train(ready: "Ready", folder: Path, resumed: bool, interrupted: Sequence[int], as_json: bool) -> "Tree":
     from coterie.track.bars import RunProgress
     from coterie.training import Training
 
-    assert isinstance(ready, Ready)
     training = Training(ready.recipe, ready.prepared, folder, resume=resumed)
     with RunProgress(screen, training.clients, training.rounds, quiet=as_json) as progress:
         try:
@@ -145,3 +151,30 @@ def _train(ready: "object", folder: Path, resumed: bool, interrupted: Sequence[i
             )  # fmt: skip
             raise typer.Exit(exit_code(interrupted)) from None
     show_run(result.summary, folder, as_json)
+    return result.shared
+
+
+def _serve(
+    ready: "Ready",
+    shared: "Tree",
+    transport: "Transport",
+    roster: "Roster",
+    patience: "Patience",
+    interrupted: Sequence[int],
+) -> None:
+    """Give new sites a model of their own, until Ctrl-C."""
+    from coterie.sites.server import welcome
+
+    logger.info("the run has ended; new sites can get a model with `coterie client --personalize`. Ctrl-C ends this")
+    served = set(ready.prepared.clients.ids)
+    while not interrupted:
+        waiting = sorted((transport.connected() & set(roster.names())) - served)
+        for each in welcome(ready, shared, transport, waiting, patience) if waiting else ():
+            served.add(each.name)
+            scores = (
+                ""
+                if each.after is None
+                else f": {each.before or 0:.1%} right before it adapted, {each.after:.1%} after"
+            )
+            logger.info("%s has a model of its own%s", each.name, scores)
+        time.sleep(1)

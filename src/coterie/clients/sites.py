@@ -174,7 +174,7 @@ class Sites(Clients):
                 trees = (message.tree("tensors"), message.tree("numbers"), dict[str, Tensor](), message.tree("letter"))
                 group = Group([place], tuple(stack([tree]) for tree in trees))
                 accepted = results.receive(group, asked, self._rule, self.work.letter)
-                if accepted.places and (counts := _counts(message.head, "scores")):
+                if accepted.places and (counts := counts_in(message.head, "scores")):
                     results.scores[client] = counts
             results.agreed()
             if not results.refused:
@@ -199,7 +199,7 @@ class Sites(Clients):
         scored = Scored({split: {} for split in splits}, {split: {} for split in splits}, {})
         for client, message in sorted(replies.items()):
             for split in splits:
-                before, after = (_counts(message.head.get(part), split) for part in ("as_is", "adapted"))
+                before, after = (counts_in(message.head.get(part), split) for part in ("as_is", "adapted"))
                 if before and after:
                     scored.as_is[split][client], scored.adapted[split][client] = before, after
             stored = message.head.get("stored_bytes")
@@ -246,9 +246,6 @@ class Sites(Clients):
                 for client, number in text["owed"].items()
             }
         return index, {name: tree for name, tree in trees.items() if not name.startswith(("after-", "letter-"))}
-
-    def close(self) -> None:
-        self._transport.close()
 
     # -- messages
 
@@ -321,7 +318,7 @@ def _round(rnd: Round) -> dict[str, Any]:
     return {**asdict(rnd.common), "steps": _steps(rnd.steps), "cohort_size": float(rnd.cohort_size)}
 
 
-def _counts(head: Any, name: str) -> dict[str, float] | None:
+def counts_in(head: Any, name: str) -> dict[str, float] | None:
     """Return counts that a site has sent, or None if they are missing or cannot be counts."""
     counts = head.get(name) if isinstance(head, dict) else None
     names = {"examples", "right", "restricted", "loss"}

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from coterie import streams
 from coterie.core.answers import letter_of, shared_of
@@ -117,6 +118,14 @@ class Work:
         """Return the guard around a function of the method: it must not change anything in place."""
         trees = {SHARED: shared or {}, INITIAL: self.task.initial}
         return untouched(f"{type(self.method).__name__}.{function}", trees)
+
+
+def model_of(work: Work, shared: Tree, personal: Tree, classes: Sequence[Any]) -> nn.Module:
+    """Return a client's model. Its attribute `classes` names the outputs; unused outputs are None."""
+    module = work.task.module(work.method.personal_params(work.task, shared, personal))
+    unused = work.task.num_outputs - len(classes) if work.shares_head else 0
+    module.classes = (*classes, *[None] * unused)  # type: ignore[assignment]
+    return module
 
 
 def local_update(work: Work, shared: Tree, personal: Tree, data: Data, rnd: Round) -> Reply:

@@ -7,6 +7,7 @@
     score        scores of the site's model, as it is and adapted; nothing changes
     keep         the last round counts; nothing else is asked
     finish       the end of the run, with the final shared model
+    personalize  the final shared model, for a site that took no part: it adapts to the site's data
 
 Each request of a run says after which round the server expects the site's state to be. A site that was killed therefore
 continues where it was, a round that counts is kept, and a round that does not count is forgotten. The personal state is
@@ -24,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 
 from coterie import registry
 from coterie.aggregate.mean import Mean
@@ -41,16 +41,14 @@ from coterie.data.federation import Federation
 from coterie.errors import ClientError, DiskError, UserError
 from coterie.settings import length
 from coterie.sites import policy as policies
+from coterie.sites.model import RUNS, read_accepted, write_accepted, write_model
 from coterie.sites.policy import Policy
 from coterie.sites.sent import SentLog
 from coterie.sites.state import SiteState
 from coterie.sites.terms import LETTER, Form, Terms
-from coterie.storage.files import PRIVATE, make_private, packed, write_atomically
-from coterie.storage.seal import BrokenSealError, read_json, sealed_json
+from coterie.storage.files import make_private
 
 logger = logging.getLogger("coterie")
-
-RUNS, RUN_FILE, MODEL_FILE = "runs", "run.json", "model.json"
 
 
 @dataclass(frozen=True)
@@ -83,6 +81,8 @@ class Agent:
         self.name = name
         self._own, self._state, self._is_new = own, state, is_new
         make_private(state)
+        self.on_model: Callable[[], object] = lambda: None
+        """Called when the site has got its final model."""
         self._sent = SentLog(state)
         self._engine = Loop()
         self._runs: dict[str, Accepted] = {}
@@ -94,6 +94,7 @@ class Agent:
             "score": self._score,
             "keep": self._keep,
             "finish": self._finish,
+            "personalize": self._personalize,
         }
 
     @property
@@ -166,10 +167,8 @@ class Agent:
             raise UserError(
                 "this site draws other initial weights than the server; install the same version of PyTorch"
             )
-        folder = self._folder(accepted.id)
-        make_private(folder)
-        kept = {key: head[key] for key in ("run", "announcement", "rounds", "scores", "coterie", "initial")}
-        write_atomically(folder / RUN_FILE, sealed_json(kept), PRIVATE)
+        kept = {key: head[key] for key in ("run", "announcement", "rounds", "scores", "coterie", "adapt_steps")}
+        write_accepted(self._folder(accepted.id), kept)
         self._runs[accepted.id] = accepted
         return encode("accepted", {"digest": accepted.terms.digest()})
 
@@ -246,17 +245,27 @@ class Agent:
     def _finish(self, message: Message, _: str) -> bytes:
         run = self._accepted(message)
         personal = self._personal(run, self._state_of(run), message, commit=True)
-        self._store_model(run, message.tree("shared"), personal, int(message.head["round"]))
+        self._store_model(run, message, personal)
         return encode("finished", {})
 
-    def _store_model(self, run: Accepted, shared: Tree, personal: Tree, index: int) -> None:
-        """Write what a model is made from: the shared model and the personal state, next to the announcement."""
-        folder, files = self._folder(run.id), {}
-        for name, tree in (("shared", shared), ("personal", personal)):
-            files[name] = write_atomically(folder / f"{name}.safetensors", save(packed(tree)), PRIVATE)
-        labels = list(self._own.labels)
-        kept = {"name": self.name, "round": index, "labels": labels, "sha256": files}
-        write_atomically(folder / MODEL_FILE, sealed_json(kept), PRIVATE)
+    def _personalize(self, message: Message, _: str) -> bytes:
+        run = self._accepted(message)
+        shared, steps = run.work.received(message.tree("shared")), length(message.head["adapt"])
+        state = self._state_of(run)
+        adapt = Call(partial(work.adapt, steps=steps), shared, [0], ([state.kept()],), ("train",))
+        (adapted,) = self._one(run.load, adapt)
+        self._store_model(run, message, adapted)
+        counts = {}
+        if run.terms.scores:
+            for when, personal in (("before", state.kept()), ("after", adapted)):
+                (scored,) = self._one(run.load, Call(work.score, shared, [0], ([personal],), ("test",)))
+                counts[when] = _plain(scored)
+        return encode("personalized", counts)
+
+    def _store_model(self, run: Accepted, message: Message, personal: Tree) -> None:
+        index, folder = int(message.head["round"]), self._folder(run.id)
+        write_model(folder, self.name, self._own.labels, index, message.tree("shared"), personal)
+        self.on_model()
 
     # -- states
 
@@ -297,11 +306,7 @@ class Agent:
         """Return a run that this site has accepted, also before it was started again."""
         run = str(message.head["run"])
         if run not in self._runs:
-            file = self._folder(run) / RUN_FILE
-            try:
-                self._runs[run] = self._read(read_json(file.read_bytes()))
-            except (FileNotFoundError, BrokenSealError):
-                raise UserError("this site has not accepted the run, or its record of it is damaged") from None
+            self._runs[run] = self._read(read_accepted(self._folder(run)))
         return self._runs[run]
 
     def _folder(self, run: str) -> Path:

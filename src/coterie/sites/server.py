@@ -17,14 +17,14 @@ import numpy as np
 import torch
 
 from coterie.clients.announcement import Announcement, Inputs
-from coterie.clients.sites import Facts, Patience, Sites
+from coterie.clients.sites import Facts, Patience, Sites, counts_in
 from coterie.clients.transport import Failure, Transport
 from coterie.clients.wire import BadMessageError, Message, decode, encode
 from coterie.clients.work import Work
 from coterie.core.data import Index
 from coterie.core.method import Calibrates
 from coterie.core.objective import Classification, Objective, Regression
-from coterie.core.tree import digest
+from coterie.core.tree import Tree, digest
 from coterie.errors import UserError
 from coterie.prepare import Prepared, check_names, rounds_of
 from coterie.recipe import Recipe
@@ -227,6 +227,7 @@ def _terms(recipe: Recipe, announcement: Announcement, work: Work, run: str) -> 
         "initial": digest(work.task.initial),
         "rounds": recipe.run.rounds,
         "scores": True,
+        "adapt_steps": recipe.eval.adapt_steps,
         "coterie": version("coterie"),
     }
 
@@ -252,6 +253,41 @@ def _announce(ready: Ready, transport: Transport, patience: Patience, wait: floa
     for name, why in refused.items():
         logger.warning("%s takes no part in this run: %s", name, why)
     return refused
+
+
+class Welcomed(NamedTuple):
+    """A site that has got a model of its own from a finished run."""
+
+    name: str
+    before: float | None
+    """Share of right answers on its test examples before it adapted, if its policy permits to say so."""
+    after: float | None
+
+
+def welcome(
+    ready: Ready, shared: Tree, transport: Transport, names: Sequence[str], patience: Patience
+) -> list[Welcomed]:
+    """Give sites that took no part in a finished run a model of their own. Those that refuse are left out."""
+    clients, recipe = ready.prepared.clients, ready.recipe
+    terms = _terms(recipe, ready.prepared.announcement, clients.work, ready.origin.run)
+    answers = _ask(transport, dict.fromkeys(names, encode("announce", terms)), None, patience)
+    accepted = [name for name, message in answers.items() if message.kind == "accepted"]
+    for name in sorted(set(names) - set(accepted)):
+        logger.info("%s: %s", name, _why(answers[name]))
+    head = {"run": ready.origin.run, "adapt": recipe.eval.adapt_steps, "round": recipe.run.rounds}
+    found = _ask(transport, dict.fromkeys(accepted, encode("personalize", head, shared=shared)), None, patience)
+    welcomed = []
+    for name, message in sorted(found.items()):
+        if message.kind == "personalized":
+            before, after = (counts_in(message.head, when) for when in ("before", "after"))
+            welcomed.append(Welcomed(name, _share(before), _share(after)))
+        else:
+            logger.warning("%s: %s", name, _why(message))
+    return welcomed
+
+
+def _share(counts: Mapping[str, float] | None) -> float | None:
+    return counts["right"] / counts["examples"] if counts and counts["examples"] else None
 
 
 def _ask(

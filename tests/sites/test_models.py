@@ -1,0 +1,70 @@
+"""Models at sites: after a run, and for a site that took no part."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import coterie
+import reference as ref
+from coterie.clients.sites import Patience
+from coterie.errors import UserError
+from coterie.sites.server import welcome
+from coterie.training import Training
+from sites.direct import Direct, ready, simulated
+from sites.test_equality import recipe
+
+
+@pytest.mark.parametrize("method", ["pflego", "fedavg", "scafflix", "fedem"])
+def test_a_site_has_the_model_that_the_simulation_has(method: str, tmp_path: Path) -> None:
+    federation = ref.federation((5, 3, 8))
+    settings, transport = recipe(method), Direct(federation, tmp_path)
+    made = ready(settings, transport, list(federation.ids))
+    Training(made.recipe, made.prepared).play()
+    expected = simulated(settings, federation)
+    for name in federation.ids:
+        found = coterie.load(tmp_path / name)
+        model, theirs = found.model(), expected.model(name)
+        assert model.classes == theirs.classes
+        x = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        assert torch.equal(model(x), theirs(x))
+        assert found.ids == (name,)
+
+
+def test_a_site_without_a_model_says_so(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(UserError, match="has no model yet"):
+        coterie.load(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["pflego", "fedavg"])
+def test_a_new_site_gets_a_model_of_its_own(method: str, tmp_path: Path) -> None:
+    """It equals the one that the run's `personalize` gives for its examples, up to the seed of its first head."""
+    federation = ref.federation((5, 3, 8, 8))
+    transport = Direct(federation, tmp_path)
+    transport.new = {"client-2"}
+    made = ready(replace(recipe(method)), transport, ["client-0", "client-1", "client-3"])
+    run = Training(made.recipe, made.prepared).play()
+    (welcomed,) = welcome(made, run.shared, transport, ["client-2"], Patience(5.0))
+    assert welcomed.name == "client-2"
+    model = coterie.load(tmp_path / "client-2").model()
+    own = transport.own["client-2"]
+    x, y = own.x[own.splits["test"].row(0)], own.y[own.splits["test"].row(0)]
+    labels = [own.labels[k] for k in y.tolist()]
+    right = [model.classes[k] == label for k, label in zip(model(x.double()).argmax(1).tolist(), labels, strict=True)]
+    assert welcomed.after == pytest.approx(sum(right) / len(right))
+    assert "update" not in {kind for kind, name, *_ in transport.log if name == "client-2"}
+
+
+def test_a_new_site_whose_policy_refuses_is_left_out(tmp_path: Path) -> None:
+    federation = ref.federation((5, 3, 8))
+    transport = Direct(federation, tmp_path)
+    made = ready(recipe("pflego"), transport, ["client-0", "client-1"])
+    run = Training(made.recipe, made.prepared).play()
+    (tmp_path / "client-2").mkdir()
+    (tmp_path / "client-2" / "policy.toml").write_text('mode = "accept-listed"\n')
+    assert not welcome(made, run.shared, transport, ["client-2"], Patience(5.0))
+    with pytest.raises(UserError, match="has no model yet"):
+        (tmp_path / "client-2" / "runs").mkdir()
+        coterie.load(tmp_path / "client-2")
