@@ -18,7 +18,7 @@ FORMS = (Form("body.weight", (3, 2), "float32"), Form("scale", (), "float64"))
 def filled(state, messages=3):
     log = SentLog(state)
     for n in range(messages):
-        log.append("update", "f" * 64, n + 1, FORMS, ["loss", "examples"], b"message %d" % n)
+        log.append("update", "f" * 64, n + 1, FORMS[::-1], ["loss", "examples"], b"message %d" % n)
     return state / "sent.jsonl"
 
 

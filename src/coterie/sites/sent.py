@@ -61,7 +61,7 @@ class SentLog:
         Call it each time before a message leaves. Raises DiskError if the line could not be written.
         """
         digest = hashlib.sha256(message).hexdigest()
-        sent = Sent(timestamp(), kind, run, index, tuple(tensors), tuple(numbers), len(message), digest)
+        sent = Sent(timestamp(), kind, run, index, tuple(sorted(tensors)), tuple(numbers), len(message), digest)
         content, last = sealed_line(sent._asdict(), self._last)
         line = content + b"\n"
         try:

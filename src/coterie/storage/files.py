@@ -6,9 +6,12 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from coterie.core.tree import Tree
 from coterie.errors import UserError
+
+if TYPE_CHECKING:  # commands that handle no tensors start without PyTorch
+    from coterie.core.tree import Tree
 
 PRIVATE, PUBLIC = 0o600, 0o666
 """Permissions of files: of those with personal states, and of all others. The user's umask may take more away."""
@@ -79,7 +82,7 @@ _RESERVED = "__metadata__"
 """The one name that the safetensors format keeps for itself."""
 
 
-def packed(tree: Tree) -> Tree:
+def packed(tree: "Tree") -> "Tree":
     """Return contiguous copies on the CPU, under names that a safetensors file can have."""
     return {
         f".{name}" if name == _RESERVED else name: value.detach().cpu().contiguous().clone()
@@ -87,6 +90,6 @@ def packed(tree: Tree) -> Tree:
     }
 
 
-def unpacked(tree: Tree) -> Tree:
+def unpacked(tree: "Tree") -> "Tree":
     """Return a tree that was `packed` with its own names."""
     return {_RESERVED if name == f".{_RESERVED}" else name: value for name, value in tree.items()}
