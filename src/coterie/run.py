@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,8 @@ def _load_site(path: Path, model: nn.Module | Model | None, method: Method | Non
     kept = read_model(path)
     announcement = Announcement.from_json(kept.announcement, model, method)
     work = announcement.work(torch.device("cpu"))
+    if work.labels == "local":  # a site that took no part may have classes that no other has
+        announcement = replace(announcement, classes=kept.labels)
     own = np.array([announcement.classes.index(label) for label in kept.labels], dtype=np.int64)
     members = Members((kept.name,), Ragged.of([own]), np.array([False]))
     shared, steps = work.received(kept.shared), length(kept.adapt_steps)

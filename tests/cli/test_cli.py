@@ -136,7 +136,7 @@ def test_experiments_are_listed_unless_one_is_named(monkeypatch, tmp_path, capsy
     assert coterie(monkeypatch, "reproduce") == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in registry.names("experiment"))
-    assert "PFLEGO, Table 2: test accuracy on Omniglot." in printed
+    assert "PFLEGO, Table 2 and Figure 6: accuracy and loss on" in printed
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,7 +14,7 @@ from coterie.data.federation import Federation
 from coterie.recipe import Recipe
 from coterie.run import Run
 from coterie.sites.agent import Agent
-from coterie.sites.server import Ready, gather
+from coterie.sites.server import Asking, Ready, gather
 from coterie.training import Training
 
 Fault = Callable[[str, bytes, Callable[[bytes], bytes]], bytes | Failure]
@@ -83,13 +83,13 @@ def alone(federation: Federation, client: int) -> Federation:
 
 
 def ready(recipe: Recipe, transport: Transport, names: Any, **patience: Any) -> Ready:
-    return gather(recipe, transport, names, Patience(**{"seconds": 5.0, **patience}), wait=0.0)
+    return gather(Asking(recipe, Patience(**{"seconds": 5.0, **patience})), transport, names)
 
 
 def deployed(recipe: Recipe, transport: Direct, out: Path | None = None, resume: bool = False, **patience: Any) -> Run:
     """Train with the sites of a transport."""
     made = ready(recipe, transport, list(transport.own), **patience)
-    return Training(made.recipe, made.prepared, out, resume=resume).play()
+    return Training(made.asking.recipe, made.prepared, out, resume=resume).play()
 
 
 def simulated(recipe: Recipe, federation: Federation, out: Path | None = None) -> Run:

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import reference as ref
-from coterie.clients.sites import Patience
 from coterie.clients.transport import Failure
 from coterie.clients.wire import Message, decode, encode
 from coterie.core.tree import Tree
@@ -17,9 +16,8 @@ from coterie.errors import StoppedError, UserError
 from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.server.population import Presence
-from coterie.sites.server import gather
 from coterie.training import Training
-from sites.direct import Direct, deployed, simulated
+from sites.direct import Direct, deployed, ready, simulated
 from sites.test_equality import assert_equal, recipe, states
 
 Answer = Callable[[bytes], bytes]
@@ -246,7 +244,7 @@ def test_nobody_is_asked_for_more_than_the_policy_allows(federation, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "policy.toml").write_text('mode = "accept-all"\nsend = ["body.*"]\n')
     with pytest.raises(UserError, match=r"no site takes part .* the tensor head\.(bias|weight) is sent"):
-        gather(recipe("fedavg"), transport, list(federation.ids), Patience(), 0.0)
+        ready(recipe("fedavg"), transport, list(federation.ids))
 
 
 @pytest.mark.parametrize("method", METHODS)

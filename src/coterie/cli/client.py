@@ -60,7 +60,7 @@ def client(
     ] = None,
     regression: Annotated[bool, typer.Option("--regression", help="The labels are numbers to predict.")] = False,
     test: Annotated[float, typer.Option(help="Share of the examples for testing, if the data have no split.")] = 0.25,
-    validation: Annotated[float, typer.Option(help="Share of the examples for validation, likewise.")] = 0.0,
+    validation: Annotated[float, typer.Option(help="Share of the examples for validation.")] = 0.0,
     group: Annotated[
         str | None,
         typer.Option(help="Group of the user who runs `coterie courier`. This command then starts no courier."),

@@ -11,7 +11,6 @@ from coterie.cli.common import Changes, exit_code, home, logger, next_free, on_i
 from coterie.errors import StoppedError, UserError
 
 if TYPE_CHECKING:
-    from coterie.clients.sites import Patience
     from coterie.clients.transport import Transport
     from coterie.core.tree import Tree
     from coterie.sites.roster import Roster
@@ -57,6 +56,9 @@ def server(
     quorum: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the cohort that has to reply, so that a round counts.")
     ] = 1.0,
+    scores: Annotated[
+        bool, typer.Option("--scores/--no-scores", help="Whether sites are asked for scores of their models.")
+    ] = True,
     serve: Annotated[
         bool, typer.Option("--serve", help="Stay when the run has ended, and give new sites a model of their own.")
     ] = False,
@@ -66,8 +68,9 @@ def server(
     from coterie import recipe as recipes
     from coterie.clients.flower_server import FlowerTransport
     from coterie.clients.sites import Patience
+    from coterie.sites import certs
     from coterie.sites.roster import FILE, Roster
-    from coterie.sites.server import gather
+    from coterie.sites.server import Asking, gather
     from coterie.storage.artifact import read_artifact
     from coterie.storage.folder import SERVER
     from coterie.storage.origin import read_origin
@@ -81,6 +84,8 @@ def server(
     if resume is not None:
         read_origin(resume)
     settings = recipes.read(recipe or str(resume / "recipe.toml" if resume else ""), changes or [])
+    if tls is not None:
+        certs.check(tls)
     roster = Roster((listed or tls or Path()) / FILE)
     if not roster.names():
         raise UserError(
@@ -93,17 +98,16 @@ def server(
     needed = list(read_artifact(folder).members.ids) if resume else None
     interrupted = on_interrupt()
     transport = FlowerTransport(
-        folder / SERVER, listen, tls, lambda: {site.key: site.name for site in roster.present()},
+        folder / SERVER, listen, tls, roster.keys,
         resume=resume is not None, exposed=exposed, told=lambda sentence: logger.info(sentence),
     )  # fmt: skip
     try:
         logger.info("listening on %s", transport.address)
         names = _connected(transport, roster, needed, number, wait, interrupted)
-        patience = Patience(deadline, quorum)
-        ready = gather(settings, transport, names, patience, wait)
+        ready = gather(Asking(settings, Patience(deadline, quorum), wait, scores), transport, names)
         shared = _train(ready, folder, resume is not None, interrupted, as_json)
         if serve:
-            _serve(ready, shared, transport, roster, patience, interrupted)
+            _serve(ready, shared, transport, roster, interrupted)
     finally:
         transport.close()
 
@@ -139,7 +143,7 @@ def _train(ready: "Ready", folder: Path, resumed: bool, interrupted: Sequence[in
     from coterie.track.bars import RunProgress
     from coterie.training import Training
 
-    training = Training(ready.recipe, ready.prepared, folder, resume=resumed)
+    training = Training(ready.asking.recipe, ready.prepared, folder, resume=resumed)
     with RunProgress(screen, training.clients, training.rounds, quiet=as_json) as progress:
         try:
             result = training.play(progress.advance, lambda: bool(interrupted))
@@ -159,7 +163,6 @@ def _serve(
     shared: "Tree",
     transport: "Transport",
     roster: "Roster",
-    patience: "Patience",
     interrupted: Sequence[int],
 ) -> None:
     """Give new sites a model of their own, until Ctrl-C."""
@@ -169,7 +172,7 @@ def _serve(
     served = set(ready.prepared.clients.ids)
     while not interrupted:
         waiting = sorted((transport.connected() & set(roster.names())) - served)
-        for each in welcome(ready, shared, transport, waiting, patience) if waiting else ():
+        for each in welcome(ready, shared, transport, waiting) if waiting else ():
             served.add(each.name)
             scores = (
                 ""

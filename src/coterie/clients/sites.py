@@ -87,6 +87,7 @@ class Sites(Clients):
         transport: Transport,
         patience: Patience,
         run: Callable[[], str],
+        scores: bool = True,
     ) -> None:
         """Take what sites have said about themselves.
 
@@ -98,6 +99,7 @@ class Sites(Clients):
             transport: the way to the sites.
             patience: how long to wait.
             run: returns the identity of the run, which is known once its folder is.
+            scores: whether sites are asked for scores.
         """
         self.ids: list[str] = list(facts)
         self.is_new = np.array([each.is_new for each in facts.values()])
@@ -106,6 +108,7 @@ class Sites(Clients):
         self.work, self.facts = work, dict(facts)
         self.classes = Ragged.of([_places(each.labels, classes) for each in facts.values()])
         self._rule, self._transport, self._patience, self._run = rule, transport, patience, run
+        self._scores = scores
         self._counted = dict.fromkeys(range(len(facts)), 0)
         """For each site, the last round that counts and in which it took part."""
         self._owed: dict[int, Owed] = {}
@@ -132,7 +135,7 @@ class Sites(Clients):
         told = [{}] * len(cohort) if rnd.chance is None else [{"chance": each} for each in rnd.chance.tolist()]
         requests = {}
         for client, own in zip(cohort, told, strict=True):
-            head = {"round": _round(rnd), "told": own, "scored": scored}
+            head = {"round": _round(rnd), "told": own, "scored": scored and self._scores}
             requests[client] = self._request("update", client, head, shared)
         others = [client for client in self._owed if client not in requests]
         replies, refused = self._ask_cohort(requests, others)
@@ -190,7 +193,7 @@ class Sites(Clients):
 
     def score(self, shared: Tree, who: Sequence[int], adapt_steps: int) -> Scored:
         head = {"adapt": _steps(adapt_steps)}
-        there = self._transport.connected()
+        there = self._transport.connected() if self._scores else set()
         asked = {client: self._request("score", client, head, shared) for client in who if self.ids[client] in there}
         replies, reasons = self._ask(asked, "scores")
         for client, why in reasons.items():

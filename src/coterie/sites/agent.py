@@ -49,6 +49,10 @@ from coterie.sites.terms import LETTER, Form, Terms
 from coterie.storage.files import make_private
 
 logger = logging.getLogger("coterie")
+TIMES = 3
+"""How many replies a site gives to each round, at most. A server that was killed may ask for a round again."""
+MOST_NUMBERS = 32
+"""Maximum number of single numbers in a reply."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,14 @@ class Accepted:
     def work(self) -> Work:
         """The method and its task."""
         return self.load.work
+
+
+class Declined(Exception):  # noqa: N818 - it is no error
+    """The policy of the site refuses a run, or waits for the decision of a person."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind, self.why = kind, why
 
 
 class Agent:
@@ -86,6 +98,8 @@ class Agent:
         self._sent = SentLog(state)
         self._engine = Loop()
         self._runs: dict[str, Accepted] = {}
+        self._repeated: set[bytes] = set()
+        """The last message, which is not logged again while it says that a person has not decided yet."""
         self._handlers: dict[str, Callable[[Message, str], bytes]] = {
             "hello": self._hello,
             "measure": self._measure,
@@ -112,6 +126,8 @@ class Agent:
             if kind not in self._handlers:
                 raise UserError(f"this version of Coterie does not know the request {kind!r}")
             reply = self._handlers[kind](message, hashlib.sha256(request).hexdigest())
+        except Declined as declined:
+            reply = encode(declined.kind, {"why": declined.why})
         except BadMessageError as error:
             reply = _failed(f"the request cannot be read: {error}")
         except (UserError, ClientError, DiskError, OSError, MemoryError) as error:
@@ -128,6 +144,9 @@ class Agent:
         forms = [*_forms(message.tree("tensors")), *_forms(message.tree("letter"), LETTER)]
         names = sorted({*message.tree("numbers"), *message.head} - {"kind", "version"})
         run_digest = self._runs[run].terms.digest() if run in self._runs else run
+        if message.kind == "waiting" and reply in self._repeated:
+            return
+        self._repeated = {reply}
         self._sent.append(message.kind if message.kind != "reply" else kind, run_digest, index, forms, names, reply)
 
     # -- before the first round
@@ -149,8 +168,7 @@ class Agent:
 
     def _measure(self, message: Message, _: str) -> bytes:
         accepted = self._read(message.head)
-        if refusal := self._consult(accepted.terms):
-            return refusal
+        self._consult(accepted.terms)
         method = accepted.work.method
         if not isinstance(method, Calibrates):
             raise UserError("the method asks clients for no numbers before the first round")
@@ -161,21 +179,23 @@ class Agent:
 
     def _announce(self, message: Message, _: str) -> bytes:
         head, accepted = message.head, self._read(message.head)
-        if refusal := self._consult(accepted.terms):
-            return refusal
+        self._consult(accepted.terms)
         if head["initial"] != digest(accepted.work.task.initial):
             raise UserError(
                 "this site draws other initial weights than the server; install the same version of PyTorch"
             )
-        kept = {key: head[key] for key in ("run", "announcement", "rounds", "scores", "coterie", "adapt_steps")}
+        kept = {
+            key: head[key] for key in ("run", "announcement", "asked", "rounds", "scores", "coterie", "adapt_steps")
+        }
         write_accepted(self._folder(accepted.id), kept)
         self._runs[accepted.id] = accepted
         return encode("accepted", {"digest": accepted.terms.digest()})
 
-    def _consult(self, terms: Terms) -> bytes | None:
-        """Return the refusal of a run by the policy of the site, or None."""
+    def _consult(self, terms: Terms) -> None:
+        """Raise Declined unless the policy of the site, as it is now, accepts a run."""
         verdict = policies.consult(self.policy, terms, self._state)
-        return None if verdict.kind == "accepted" else encode(verdict.kind, {"why": verdict.reason})
+        if verdict.kind != "accepted":
+            raise Declined(verdict.kind, verdict.reason)
 
     def _read(self, head: Mapping[str, Any]) -> Accepted:
         """Build the work of a run from what the server announced, with this site's own data."""
@@ -189,7 +209,9 @@ class Agent:
                 f"{announcement.inputs.shape}"
             )
         load = Workload(announcement.work(torch.device("cpu")), own, Mean())
-        everything = json.dumps(head["announcement"], sort_keys=True).encode()
+        asked = {**head["announcement"], "method": head["asked"]}
+        _check_calibrated(head["asked"], head["announcement"]["method"])
+        everything = json.dumps(asked, sort_keys=True).encode()
         terms = Terms(
             announcement=hashlib.sha256(everything).hexdigest(),
             method=registry.name_of("method", announcement.method),
@@ -208,6 +230,11 @@ class Agent:
         pending = state.journal.pending
         if pending is not None and pending.request == request:
             return state.reply(pending)
+        if rnd.index > run.terms.rounds or state.journal.replies >= TIMES * run.terms.rounds:
+            raise UserError(
+                f"the site agreed to {run.terms.rounds:,} rounds. It has sent {state.journal.replies:,} replies, and "
+                f"this would be round {rnd.index:,}"
+            )
         personal = self._personal(run, state, message, commit=True)
         shared, load = run.work.received(message.tree("shared")), run.load
         told = {name: load.work.like.new_tensor(value) for name, value in head["told"].items()}
@@ -215,6 +242,8 @@ class Agent:
         tensors, numbers, mine, letter = self._one(load, update)
         if not is_finite(mine):
             raise UserError("the new personal state has NaN or infinite values")
+        if len(numbers) > MOST_NUMBERS or any(value.numel() != 1 for value in numbers.values()):
+            raise UserError(f"the reply would contain more than {MOST_NUMBERS} single numbers")
         if more := run.terms.excess([*_forms(tensors), *_forms(letter, LETTER)], ()):
             raise UserError(f"the reply would contain more than what the site agreed to: {more}")
         counts = None
@@ -307,6 +336,7 @@ class Agent:
         run = str(message.head["run"])
         if run not in self._runs:
             self._runs[run] = self._read(read_accepted(self._folder(run)))
+        self._consult(self._runs[run].terms)  # a person may have changed their mind
         return self._runs[run]
 
     def _folder(self, run: str) -> Path:
@@ -317,6 +347,15 @@ class Agent:
     def _one(self, load: Workload, call: Call) -> list[Tree]:
         (group,) = self._engine.each_client(load, call)
         return [unstack(tree, 1)[0] for tree in group.results]
+
+
+def _check_calibrated(asked: Mapping[str, Any], method: Mapping[str, Any]) -> None:
+    """Raise UserError if a method differs from the one that the site was asked about in more than what it left open."""
+    for key, value in asked.items():
+        if isinstance(value, int | float) and method.get(key) != value:
+            raise UserError(f"the server has changed method.{key} from {value} to {method.get(key)}")
+    if asked["name"] != method["name"]:
+        raise UserError(f"the server has changed the method from {asked['name']} to {method['name']}")
 
 
 def _round(tree: Mapping[str, Any]) -> Round:

@@ -54,7 +54,7 @@ def write_model(folder: Path, name: str, labels: Sequence[Any], index: int, shar
         part: write_atomically(folder / f"{part}.safetensors", save(packed(tree)), PRIVATE)
         for part, tree in (("shared", shared), ("personal", personal))
     }
-    kept = {"name": name, "round": index, "labels": list(labels), "sha256": files}
+    kept = {"name": name, "round": index, "labels": list(labels), "files": files}
     write_atomically(folder / MODEL, sealed_json(kept), PRIVATE)
 
 
@@ -69,7 +69,7 @@ def read_model(state: Path) -> SiteModel:
         kept = read_json(files[-1].read_bytes())
     except BrokenSealError as error:
         raise UserError(f"{files[-1]} is damaged: {error}") from None
-    shared, personal = (_tree(folder / f"{part}.safetensors", kept["sha256"][part]) for part in ("shared", "personal"))
+    shared, personal = (_tree(folder / f"{part}.safetensors", kept["files"][part]) for part in ("shared", "personal"))
     return SiteModel(
         accepted["announcement"], kept["name"], tuple(kept["labels"]), shared, personal, accepted["adapt_steps"]
     )

@@ -66,30 +66,36 @@ class Reachable(Presence):
         return self._rounds[index]
 
 
+class Asking(NamedTuple):
+    """What sites are asked to take part in."""
+
+    recipe: Recipe
+    patience: Patience
+    wait: float = 0.0
+    """Seconds to wait for the decisions of people at the sites."""
+    scores: bool = True
+    """Whether sites are asked for scores of their models."""
+
+
 class Ready(NamedTuple):
     """A run with real sites before its first round."""
 
-    recipe: Recipe
+    asking: Asking
     prepared: Prepared[Sites]
     origin: Origin
 
 
-def gather(recipe: Recipe, transport: Transport, names: Sequence[str], patience: Patience, wait: float) -> Ready:
+def gather(asking: Asking, transport: Transport, names: Sequence[str]) -> Ready:
     """Ask the named sites to take part in a run, and prepare it with those that accept.
 
-    Args:
-        recipe: the recipe of the run. Its sections [data] and [partition] are not used: sites have their own data.
-        transport: the way to the sites.
-        names: names of the sites.
-        patience: how long to wait for replies.
-        wait: seconds to wait for the decisions of people at the sites.
+    The sections [data] and [partition] of the recipe are not used: sites have their own data.
     """
-    recipe = _deployed(recipe)
-    known = _hello(transport, names, patience)
+    asking = asking._replace(recipe=_deployed(asking.recipe))
+    known = _hello(transport, names, asking.patience)
     while True:
         _check_alike(known)
-        ready = _prepared(recipe, transport, known, patience)
-        refused = _announce(ready, transport, patience, wait)
+        ready = _prepared(asking, transport, known)
+        refused = _announce(ready, transport, asking)
         if not refused:
             return ready
         known = {name: each for name, each in known.items() if name not in refused}
@@ -108,10 +114,11 @@ def _deployed(recipe: Recipe) -> Recipe:
     return replace(recipe, data=None, partition=None, run=run)
 
 
-def _prepared(recipe: Recipe, transport: Transport, known: Mapping[str, Known], patience: Patience) -> Ready:
+def _prepared(asking: Asking, transport: Transport, known: Mapping[str, Known]) -> Ready:
+    recipe, patience = asking.recipe, asking.patience
     announcement = _announcement(recipe, known)
     work = announcement.work(torch.device("cpu"))
-    announcement, work = _calibrated(recipe, announcement, work, transport, known, patience)
+    announcement, work = _calibrated(asking, announcement, work, transport, known)
     facts = {name: each.facts for name, each in known.items()}
     origin: list[Origin] = []
     clients = Sites(facts, announcement.classes, work, recipe.aggregate, transport, patience, run=lambda: origin[0].run)
@@ -122,7 +129,7 @@ def _prepared(recipe: Recipe, transport: Transport, known: Mapping[str, Known], 
     rounds = rounds_of(recipe, work, clients, Reachable(clients, transport))
     if recipe.run.participation == "fixed" and recipe.run.clients_per_round is None:
         rounds.participation = Fixed(EVERYONE)
-    return Ready(recipe, Prepared(announcement, clients, rounds), origin[0])
+    return Ready(asking, Prepared(announcement, clients, rounds), origin[0])
 
 
 def _hello(transport: Transport, names: Sequence[str], patience: Patience) -> dict[str, Known]:
@@ -201,58 +208,69 @@ def _regression(known: Mapping[str, Known]) -> Objective:
 
 
 def _calibrated(
-    recipe: Recipe,
-    announcement: Announcement,
-    work: Work,
-    transport: Transport,
-    known: Mapping[str, Known],
-    patience: Patience,
+    asking: Asking, announcement: Announcement, work: Work, transport: Transport, known: Mapping[str, Known]
 ) -> tuple[Announcement, Work]:
     """Fill in hyper-parameters that theory computes from numbers that each site announces."""
     method = work.method
     if not isinstance(method, Calibrates) or method.is_calibrated:
         return announcement, work
     training = [name for name, each in known.items() if not each.facts.is_new]
-    request = encode("measure", _terms(recipe, announcement, work, ""))
-    found = _ask(transport, dict.fromkeys(training, request), "measured", patience)
+    request = encode("measure", _terms(asking, announcement, work, ""))
+    found, refused = _decisions(training, request, transport, asking)
+    if refused:
+        name, why = next(iter(refused.items()))
+        raise UserError(f"the method needs numbers of every site, and {name} refuses: {why}")
     method = method.calibrate({name: found[name].head["numbers"] for name in training})
     return replace(announcement, method=method), replace(work, method=method)
 
 
-def _terms(recipe: Recipe, announcement: Announcement, work: Work, run: str) -> dict[str, Any]:
+def _terms(asking: Asking, announcement: Announcement, work: Work, run: str) -> dict[str, Any]:
     """Return what a site needs to decide about a run, and to do its work."""
     return {
         "run": run,
         "announcement": announcement.to_json(),
+        "asked": replace(announcement, method=asking.recipe.method).to_json()["method"],
         "initial": digest(work.task.initial),
-        "rounds": recipe.run.rounds,
-        "scores": True,
-        "adapt_steps": recipe.eval.adapt_steps,
+        "rounds": asking.recipe.run.rounds,
+        "scores": asking.scores,
+        "adapt_steps": asking.recipe.eval.adapt_steps,
         "coterie": version("coterie"),
     }
 
 
-def _announce(ready: Ready, transport: Transport, patience: Patience, wait: float) -> dict[str, str]:
+def _announce(ready: Ready, transport: Transport, asking: Asking) -> dict[str, str]:
     """Announce the run to all its sites. Returns the sites that refuse it, with their reasons."""
-    clients, announcement = ready.prepared.clients, ready.prepared.announcement
-    request = encode("announce", _terms(ready.recipe, announcement, clients.work, ready.origin.run))
-    waiting, refused, until = list(clients.ids), dict[str, str](), time.monotonic() + wait
-    told: set[str] = set()
+    clients = ready.prepared.clients
+    request = encode("announce", _terms(asking, ready.prepared.announcement, clients.work, ready.origin.run))
+    _, refused = _decisions(clients.ids, request, transport, asking)
+    for name, why in refused.items():
+        logger.warning("%s takes no part in this run: %s", name, why)
+    return refused
+
+
+def _decisions(
+    names: Sequence[str], request: bytes, transport: Transport, asking: Asking
+) -> tuple[dict[str, Message], dict[str, str]]:
+    """Ask sites until each has decided. Returns the answers of those that agree, and the reasons of the others."""
+    waiting, agreed, refused = list(names), dict[str, Message](), dict[str, str]()
+    until, told = time.monotonic() + asking.wait, set[str]()
     while waiting:
-        found = _ask(transport, dict.fromkeys(waiting, request), None, patience)
-        refused |= {name: _why(message) for name, message in found.items() if message.kind in ("refused", "failed")}
-        waiting = [name for name, message in found.items() if message.kind == "waiting"]
+        found = _ask(transport, dict.fromkeys(waiting, request), None, asking.patience)
+        for name, message in found.items():
+            if message.kind in ("refused", "failed"):
+                refused[name] = _why(message)
+            elif message.kind != "waiting":
+                agreed[name] = message
+        waiting = [name for name in waiting if name not in agreed and name not in refused]
         for name in sorted(set(waiting) - told):
             logger.info("%s: %s", name, _why(found[name]))
             told.add(name)
         if waiting and time.monotonic() > until:
-            refused |= dict.fromkeys(waiting, f"nobody at the site decided within {wait:.0f} s")
+            refused |= dict.fromkeys(waiting, f"nobody at the site decided within {asking.wait:.0f} s")
             break
         if waiting:
             time.sleep(PAUSE)
-    for name, why in refused.items():
-        logger.warning("%s takes no part in this run: %s", name, why)
-    return refused
+    return agreed, refused
 
 
 class Welcomed(NamedTuple):
@@ -264,12 +282,10 @@ class Welcomed(NamedTuple):
     after: float | None
 
 
-def welcome(
-    ready: Ready, shared: Tree, transport: Transport, names: Sequence[str], patience: Patience
-) -> list[Welcomed]:
+def welcome(ready: Ready, shared: Tree, transport: Transport, names: Sequence[str]) -> list[Welcomed]:
     """Give sites that took no part in a finished run a model of their own. Those that refuse are left out."""
-    clients, recipe = ready.prepared.clients, ready.recipe
-    terms = _terms(recipe, ready.prepared.announcement, clients.work, ready.origin.run)
+    clients, recipe, patience = ready.prepared.clients, ready.asking.recipe, ready.asking.patience
+    terms = _terms(ready.asking, ready.prepared.announcement, clients.work, ready.origin.run)
     answers = _ask(transport, dict.fromkeys(names, encode("announce", terms)), None, patience)
     accepted = [name for name, message in answers.items() if message.kind == "accepted"]
     for name in sorted(set(names) - set(accepted)):

@@ -51,6 +51,8 @@ class Journal:
     """Number of the last round that counted and in which the site took part; 0 before the first one."""
     state: str
     """sha256 of the file with the personal state after that round."""
+    replies: int = 0
+    """Number of replies that the site has made."""
     pending: Pending | None = None
 
 
@@ -92,12 +94,12 @@ class SiteState:
     def store_update(self, index: int, told: dict[str, Any], request: str, personal: Tree, reply: bytes) -> None:
         """Store the result of a local update together with its reply, in place of an earlier one."""
         pending = Pending(index, request, self._store(personal), self._put(reply, ".reply"), told)
-        self._write(replace(self.journal, pending=pending))
+        self._write(replace(self.journal, pending=pending, replies=self.journal.replies + 1))
 
     def keep(self, personal: Tree) -> None:
         """Store the personal state after the pending round, which counts."""
         assert self.journal.pending is not None
-        self._write(Journal(self.journal.pending.round, self._store(personal)))
+        self._write(Journal(self.journal.pending.round, self._store(personal), self.journal.replies))
 
     def _store(self, personal: Tree) -> str:
         return self._put(save(packed(personal)), ".safetensors")
@@ -142,7 +144,7 @@ class SiteState:
 
     def _write(self, journal: Journal) -> None:
         pending = journal.pending
-        tree = {"round": journal.round, "state": journal.state, "pending": vars(pending) if pending else None}
+        tree = {**vars(journal), "pending": vars(pending) if pending else None}
         write_atomically(self._folder / FILE, sealed_json(tree), PRIVATE)
         self._journal = journal
         self._tidy(f"{journal.state}.safetensors", *_files(pending))
