@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "measure": BASE | {"core", "clients.clients"},
     "storage": BASE | {"core", "measure", "data.ragged"},
     "server": BASE | {"core", "aggregate", "measure", "clients.clients"},
-    "clients": BASE | {"core", "aggregate", "measure", "storage", "models", "data.federation", "registry"},
+    "clients": BASE
+    | {"core", "aggregate", "measure", "storage", "models", "data.federation", "registry", "sites.socket"},
     "sites": BASE,
     "report": BASE | {"core", "measure", "data"},
     "track": BASE | {"measure", "report", "clients.simulated", "server.rounds"},

@@ -1,8 +1,8 @@
 """The only port of a server that is open to others: it passes what couriers need, and refuses everything else.
 
 A SuperLink answers anyone who reaches it: a stranger can register a key, submit a run, and so execute code. This
-gateway stands in front of it. It passes nine calls of the Fleet API, up to a size, and no other method or path. Run as
-a script, with `python -I`, and without Coterie. Each line on stdout is an event in JSON.
+gateway stands in front of it. It passes nine calls of the Fleet API, up to a size, and no other method or path. It
+runs in a process of its own. Each line on stdout is an event in JSON.
 """
 
 import argparse
