@@ -102,6 +102,20 @@ class Site:
         arguments = [str(self.socket), self.name, str(seconds), str(self.folder / "asked")]
         self.process = subprocess.Popen([sys.executable, "-I", str(HERE / "echo_site.py"), *arguments])
 
+    @contextmanager
+    def taking(self, seconds: float) -> Iterator[None]:
+        """Replace the site process by one that takes longer, and back."""
+        self.restart_process(seconds)
+        yield
+        self.restart_process()
+
+    def restart_process(self, seconds: float = 0.0) -> None:
+        """Kill the site process, and start another one."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.start_process(seconds)
+
     def start_courier(self, *more: str) -> None:
         command = courier_command(self.server, self.folder / "key", self.socket, self.folder / "courier", self.ca)
         with (self.folder / "events").open("ab") as events:

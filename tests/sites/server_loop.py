@@ -25,7 +25,7 @@ def main() -> None:
     transport = FlowerTransport(Path(folder), listen, None, lambda: names, mode == "resume", told=told)
     print("address", transport.address, flush=True)
     for number in range(1000):
-        for name, answer in transport.ask({name: b"%d" % number for name in names.values()}, 60):
+        for name, answer in transport.ask(dict.fromkeys(names.values(), b"%d" % number), 60):
             print("reply", name, answer if isinstance(answer, Failure) else answer.decode(), os.getpid(), flush=True)
         time.sleep(0.1)
 

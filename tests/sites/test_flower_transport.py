@@ -1,11 +1,9 @@
 """The transport over Flower with real processes, without TLS: the same inside, and only the outer port differs."""
 
-import base64
 import os
 import signal
 import socket
 import sqlite3
-import time
 
 import httpx
 import pytest
@@ -14,13 +12,13 @@ from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-from realsites import Site, is_alive, new_key, sites, until
 
 from coterie.clients.flower_gateway import LIMIT
 from coterie.clients.flower_server import FlowerTransport
 from coterie.clients.flower_tell import Exit
 from coterie.clients.transport import Failure
 from coterie.errors import UserError
+from realsites import Site, is_alive, sites, until
 
 
 class Federation:
@@ -39,7 +37,7 @@ class Federation:
         return site
 
     def ask(self, *names, content=b"hello", seconds=60.0):
-        return dict(self.transport.ask({name: content for name in names}, seconds))
+        return dict(self.transport.ask(dict.fromkeys(names, content), seconds))
 
     def child(self, name):
         (child,) = (child for child in self.transport._children._children if child.name == name)
@@ -99,61 +97,54 @@ def test_a_site_that_connects_during_the_question_is_asked(federation):
 
 
 def test_a_late_reply_does_not_reach_the_next_question(federation):
-    slow = federation.site("slow")
-    with sites(slow):
-        slow.start(seconds=3)
-        until(lambda: "slow" in federation.transport.connected(), "it is connected")
-        answers = federation.transport.ask({"slow": b"first"}, 2)
-        assert next(answers)[1].code == "late"
-        assert federation.ask("slow", content=b"second") == {"slow": b"slow:second"}
+    with federation.south.taking(1.5):
+        assert federation.ask("south", content=b"first", seconds=1) == {"south": Failure("late", "no reply within 1 s")}
+    assert federation.ask("south", content=b"second") == {"south": b"south:second"}
+
+
+def kill_while_carrying(site, asked):
+    """Kill the courier of a site as soon as the site process, which was asked that often before, works."""
+    until(lambda: site.asked() > asked, "the courier carries")
+    site.courier.kill()
+    site.courier.wait()
 
 
 def test_a_killed_courier_carries_on_with_what_it_held(federation):
-    site = federation.site("carrier")
-    with sites(site):
-        site.start(seconds=2)
-        until(lambda: "carrier" in federation.transport.connected(), "it is connected")
-        answers = federation.transport.ask({"north": b"1", "carrier": b"2"}, 60)
+    site = federation.south
+    told, asked = len(site.events()), site.asked()
+    with site.taking(1.5):
+        answers = federation.transport.ask({"north": b"1", "south": b"2"}, 60)
         assert next(answers) == ("north", b"north:1")
-        until(lambda: site.asked() == 1, "the courier carries")
-        site.courier.kill()
-        site.courier.wait()
+        kill_while_carrying(site, asked)
         assert (site.folder / "courier" / "held").exists()
         site.start_courier()
-        assert next(answers) == ("carrier", b"carrier:2")
-        until(lambda: not (site.folder / "courier" / "held").exists(), "it is forgotten")
-        texts = [event["text"] for event in site.events() if event["event"] == "connected"]
-        assert texts == ["connected to the server", "connected again, and carrying the message that was held"]
-        assert site.asked() == 2  # once by each courier; the server has not asked again
+        assert next(answers) == ("south", b"south:2")
+    until(lambda: not (site.folder / "courier" / "held").exists(), "it is forgotten")
+    texts = [event["text"] for event in site.events()[told:] if event["event"] == "connected"]
+    assert texts == ["connected again, and carrying the message that was held"]
+    assert site.asked() == asked + 2  # once by each courier; the server has not asked again
 
 
 def test_a_killed_courier_that_lost_its_message_is_asked_again(federation):
-    site = federation.site("loser")
-    with sites(site):
-        site.start(seconds=2)
-        until(lambda: "loser" in federation.transport.connected(), "it is connected")
-        answers = federation.transport.ask({"north": b"1", "loser": b"2"}, 60)
+    site, asked = federation.south, federation.south.asked()
+    with site.taking(1.5):
+        answers = federation.transport.ask({"north": b"1", "south": b"2"}, 60)
         assert next(answers) == ("north", b"north:1")
-        until(lambda: site.asked() == 1, "the courier carries")
-        site.courier.kill()
-        site.courier.wait()
+        kill_while_carrying(site, asked)
         (site.folder / "courier" / "held").unlink()  # as if it had been killed before the message was on disk
         site.start_courier()
-        assert next(answers) == ("loser", b"loser:2")
+        assert next(answers) == ("south", b"south:2")
 
 
 def test_a_site_process_that_restarts_does_not_lose_the_question(federation):
-    site = federation.site("restarted")
-    with sites(site):
-        site.start(seconds=60)
-        until(lambda: "restarted" in federation.transport.connected(), "it is connected")
-        answers = federation.transport.ask({"north": b"1", "restarted": b"2"}, 60)
+    site = federation.south
+    with site.taking(60):
+        before = site.asked()
+        answers = federation.transport.ask({"north": b"1", "south": b"2"}, 60)
         assert next(answers) == ("north", b"north:1")
-        until(lambda: site.asked() == 1, "the site works")
-        site.process.kill()
-        site.process.wait()
-        site.start_process()
-        assert next(answers) == ("restarted", b"restarted:2")
+        until(lambda: site.asked() > before, "the site works")
+        site.restart_process()
+        assert next(answers) == ("south", b"south:2")
 
 
 @pytest.mark.parametrize("name", ["gateway", "SuperLink"])
@@ -274,10 +265,14 @@ def test_without_tls_only_this_machine_may_connect(tmp_path):
 
 
 def test_messages_do_not_pile_up_in_the_database(federation):
-    federation.ask("north", "south")
-    until(lambda: not federation.transport._link.replies([]), "the SuperLink answers")
-    with sqlite3.connect(federation.folder / "server" / "link.db") as database:
-        tables = [row[0] for row in database.execute("select name from sqlite_master where type = 'table'")]
-        sizes = {table: database.execute(f"select count(*) from {table}").fetchone()[0] for table in tables}
-    database.close()
-    print(sizes)
+    def count():
+        database = sqlite3.connect(federation.folder / "server" / "link.db")
+        tables = ("objects", "object_children", "run_objects", "message_ins", "message_res", "object_push_sessions")
+        counts = [database.execute(f"select count(*) from {table}").fetchone()[0] for table in tables]
+        database.close()
+        return counts
+
+    before = count()
+    for _ in range(3):
+        federation.ask("north", "south", content=os.urandom(100_000))
+    assert count() == before

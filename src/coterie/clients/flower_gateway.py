@@ -98,7 +98,7 @@ class Gateway:
             return PlainTextResponse("the server is starting", 503)
         except httpx.TransportError:
             return PlainTextResponse("the server was stopped in the middle of this call", 502)
-        if answer.status_code in (400, 401, 403) and request.url.path != "/v1/fleet/deactivate-node":
+        if 400 <= answer.status_code < 500 and request.url.path != "/v1/fleet/deactivate-node":
             self._teller.refused(address(request), f"{reason(answer)} (key {fingerprint(request)})")
         kind = answer.headers.get("content-type", "application/octet-stream")
         return Response(answer.content, answer.status_code, media_type=kind)
