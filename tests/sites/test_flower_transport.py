@@ -1,20 +1,27 @@
 """The transport over Flower with real processes, without TLS: the same inside, and only the outer port differs."""
 
+import io
 import os
 import signal
 import socket
 import sqlite3
+import zipfile
 
 import httpx
 import pytest
 from cryptography.hazmat.primitives import serialization
+from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
+from flwr.proto.fab_pb2 import Fab
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest
 from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from coterie.clients.flower_gateway import LIMIT
+from coterie.clients.flower_link import Link, Token
 from coterie.clients.flower_server import FlowerTransport
+from coterie.clients.flower_stub import PROJECT
 from coterie.clients.flower_tell import Exit
 from coterie.clients.transport import Failure
 from coterie.errors import UserError
@@ -276,3 +283,33 @@ def test_messages_do_not_pile_up_in_the_database(federation):
     for _ in range(3):
         federation.ask("north", "south", content=os.urandom(100_000))
     assert count() == before
+
+
+def test_a_run_of_somebody_else_is_refused_by_server_and_courier(federation):
+    """Anyone with an account on the server's machine can submit a run at the inner port."""
+    link = federation.transport._link
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("pyproject.toml", PROJECT.replace("1.0.0", "6.6.6"))
+    fab = Fab(content=content.getvalue())
+    foreign = link._control.StartRun(StartRunRequest(fab=fab)).run_id
+    taken = link._executor.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-serverapp"]))
+    assert taken.task.run_id == foreign
+    theirs = Link(int(link._address.rpartition(":")[2]), federation.folder / "server" / "inner.crt", b"no secret")
+    theirs.go_on(Token(foreign, taken.token))
+    theirs._runtime.PullTaskInput(PullTaskInputRequest())
+    asked, node = federation.north.asked(), federation.transport._nodes()["north"]
+    (question,) = theirs.send({node.id: b"run this"}, 60, "")
+    replies = []
+    until(lambda: replies or replies.extend(theirs.replies([question])), "the courier answers")
+    assert replies[0].error == (11, "this run is not one of Coterie, or of another version of it")
+    assert federation.north.asked() == asked
+    theirs.finish()
+    theirs.close()
+
+    second = link._control.StartRun(StartRunRequest(fab=fab)).run_id  # this one waits when our server submits its own
+    link.finish()
+    assert federation.ask("north") == {"north": b"north:hello"}
+    statuses = {run.run_id: run.status for run in link._control.ListRuns(ListRunsRequest()).run_dict.values()}
+    assert (statuses[second].status, statuses[second].sub_status) == ("finished", "failed")
+    assert statuses[second].details == "not a run of Coterie"
