@@ -11,6 +11,10 @@ class DivergedError(RuntimeError):
     """Training has left the finite numbers."""
 
 
+class StoppedError(RuntimeError):
+    """A run that cannot continue now. Nothing is lost, and it can be resumed. The message says why."""
+
+
 class ClientError(RuntimeError):
     """A method's function failed for a client. The message names the method, the stage and the client."""
 

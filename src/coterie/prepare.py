@@ -1,13 +1,15 @@
 """Preparing a run: from a federation and a recipe to clients and a server, before any work is done."""
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 
 from coterie import registry
 from coterie.clients.announcement import Announcement, Inputs
 from coterie.clients.choose import choose
+from coterie.clients.clients import Clients
 from coterie.clients.engine import Engine, reporting
 from coterie.clients.machine import set_up
 from coterie.clients.simulated import Simulated
@@ -18,31 +20,28 @@ from coterie.core.method import Calibrates, Method, Round
 from coterie.data.federation import Federation
 from coterie.errors import UserError
 from coterie.recipe import EngineSettings, Recipe
-from coterie.server.participation import Fixed
-from coterie.server.population import Population, PopulationSettings
+from coterie.server.participation import Crowd, Fixed, Participation
+from coterie.server.population import Population, PopulationSettings, Presence
 from coterie.server.rounds import Rounds
 from coterie.settings import length
 
+C = TypeVar("C", bound=Clients, covariant=True)
 
-class Prepared(NamedTuple):
+
+class Prepared(NamedTuple, Generic[C]):
     """A run before its first round."""
 
     announcement: Announcement
-    clients: Simulated
+    clients: C
     rounds: Rounds
 
 
-def prepare(recipe: Recipe, federation: Federation) -> Prepared:
+def prepare(recipe: Recipe, federation: Federation) -> Prepared[Simulated]:
     """Prepare a run. Everything that can be wrong with a recipe is found here, before any work is done."""
     if not len(federation.existing):
         raise UserError("every client is a new user; keep some clients for training")
-    participation = recipe.run.cohorts(federation)
-    participation.check(len(federation.existing))
-    everyone = participation == Fixed(len(federation.existing)) and recipe.population == PopulationSettings()
-    if recipe.method.everyone and not everyone:
-        name = registry.name_of("method", recipe.method)
-        raise UserError(f"{name} needs every client in every round; omit run.clients_per_round and [population]")
-    _check_names(recipe.method, federation)
+    participation_of(recipe, federation)
+    check_names(recipe.method, federation.ids)
     if recipe.stop.validates:
         check_validation(federation, f'stop.by = "{recipe.stop.by}"', recipe.stop.validates)
     device = _device(recipe.engine.device)
@@ -57,12 +56,18 @@ def prepare(recipe: Recipe, federation: Federation) -> Prepared:
     work, num_clients = load.work, len(federation.existing)
     planned(work.method, Round(1, num_clients, federation.num_examples, num_clients, work.seed))  # it may object
     clients = Simulated(load, *_engine(recipe.engine, load))
-    rounds = Rounds(
+    population = Population(recipe.population, federation.ids, federation.is_new, recipe.run.seed)
+    return Prepared(announcement, clients, rounds_of(recipe, work, clients, population))
+
+
+def rounds_of(recipe: Recipe, work: Work, clients: Clients, population: Presence) -> Rounds:
+    """Return the server's side of a run."""
+    return Rounds(
         method=work.method,
         task=work.task,
         clients=clients,
-        participation=participation,
-        population=Population(recipe.population, federation.ids, federation.is_new, recipe.run.seed),
+        participation=participation_of(recipe, clients),
+        population=population,
         seed=recipe.run.seed,
         num_rounds=recipe.run.rounds,
         eval_every=recipe.run.eval_every,
@@ -71,16 +76,27 @@ def prepare(recipe: Recipe, federation: Federation) -> Prepared:
         eval_last=recipe.run.eval_last,
         stop=recipe.stop,
     )
-    return Prepared(announcement, clients, rounds)
 
 
-def _check_names(method: Method, federation: Federation) -> None:
+def participation_of(recipe: Recipe, clients: Crowd) -> Participation:
+    """Return the process that draws cohorts. Raise UserError if it does not fit the clients or the method."""
+    existing = int((~clients.is_new).sum())
+    participation = recipe.run.cohorts(clients)
+    participation.check(existing)
+    everyone = participation == Fixed(existing) and recipe.population == PopulationSettings()
+    if recipe.method.everyone and not everyone:
+        name = registry.name_of("method", recipe.method)
+        raise UserError(f"{name} needs every client in every round; omit run.clients_per_round and [population]")
+    return participation
+
+
+def check_names(method: Method, ids: Sequence[str]) -> None:
     """Check settings that are given by client name: every name must be a client, or "new" for all other clients."""
     for field in fields(method):  # type: ignore[arg-type]
         value = getattr(method, field.name)
         for name in value if isinstance(value, dict) else ():
-            if name not in federation.ids and name != "new":
-                close = registry.nearest(name, federation.ids)
+            if name not in ids and name != "new":
+                close = registry.nearest(name, ids)
                 raise UserError(f"method.{field.name} names {name!r}{close}, which is not a client of this federation")
 
 

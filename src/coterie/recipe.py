@@ -20,6 +20,7 @@ from coterie.data.sets.dataset import Dataset
 from coterie.errors import UserError
 from coterie.models.model import Model
 from coterie.server.participation import (
+    Crowd,
     Fixed,
     Independent,
     Participation,
@@ -65,7 +66,7 @@ class RunSettings:
     checkpoint_every: Count = 10
     """Number of rounds between checkpoints."""
 
-    def cohorts(self, federation: Federation) -> Participation:
+    def cohorts(self, clients: Crowd) -> Participation:
         """Return the process that draws the cohorts."""
         for key, value, *belongs in (
             ("probability", self.probability, "independent", "unequal"),
@@ -79,17 +80,17 @@ class RunSettings:
         if self.participation == "uniform":
             return Uniform(*_needed("clients_range", self.clients_range, self.participation))
         if self.participation == "unequal":
-            return self._unequal(federation)
-        return Fixed(self.clients_per_round or len(federation.existing))
+            return self._unequal(clients)
+        return Fixed(self.clients_per_round or int((~clients.is_new).sum()))
 
-    def _unequal(self, federation: Federation) -> Unequal:
+    def _unequal(self, clients: Crowd) -> Unequal:
         _needed("chances", self.chances, self.participation)
-        existing, pi = federation.existing, np.zeros(len(federation.ids))
+        existing, pi = np.flatnonzero(~clients.is_new), np.zeros(len(clients.ids))
         if isinstance(self.chances, dict):
-            pi[existing] = by_name([federation.ids[i] for i in existing], self.chances, self.probability)
+            pi[existing] = by_name([clients.ids[i] for i in existing.tolist()], self.chances, self.probability)
         else:
             r = _needed("clients_per_round", self.clients_per_round, self.participation)
-            pi[existing] = by_size(federation.sizes()[existing], r)
+            pi[existing] = by_size(clients.sizes()[existing], r)
         return Unequal(pi)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from coterie import registry, streams
 from coterie.clients.announcement import Announcement
+from coterie.clients.clients import Clients
 from coterie.clients.simulated import Simulated
 from coterie.clients.work import Work
 from coterie.core.method import Data, Method, Prepares, Tree
@@ -21,7 +22,7 @@ from coterie.errors import UserError
 from coterie.measure.record import Record
 from coterie.measure.summary import Summary
 from coterie.models.model import Model
-from coterie.outcome import client_rows, summarize
+from coterie.outcome import client_rows, summarize, work_of
 from coterie.report.words import people, things
 from coterie.server.rounds import Rounds
 from coterie.settings import length, user_path
@@ -63,21 +64,20 @@ class Run:
         self._rows, self._adapt_steps, self._federation = rows, adapt_steps, federation
 
     @classmethod
-    def trained(cls, announcement: Announcement, clients: Simulated, rounds: Rounds) -> "Run":
+    def trained(cls, announcement: Announcement, clients: Clients, rounds: Rounds) -> "Run":
         """Return the run of a training that has just ended."""
-        federation = clients.load.federation
         evaluation = rounds.latest or rounds.evaluate()
         return cls(
             announcement,
-            clients.load.work,
-            Members(federation.ids, federation.classes, federation.is_new),
+            work_of(announcement, rounds),
+            Members(tuple(clients.ids), clients.classes, clients.is_new),
             rounds.shared,
             clients.personal,
             rounds.history,
             summarize(announcement, clients, rounds, evaluation),
-            client_rows(federation, rounds.history, evaluation),
+            client_rows(announcement, clients, rounds.history, evaluation),
             rounds.adapt_steps,
-            federation,
+            clients.load.federation if isinstance(clients, Simulated) else None,
         )
 
     def __repr__(self) -> str:

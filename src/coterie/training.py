@@ -9,6 +9,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from torch import nn
 
 from coterie import registry
+from coterie.clients.clients import Clients
 from coterie.core.method import Method
 from coterie.core.tree import Tree, digest, like
 from coterie.data.federation import Federation
@@ -16,7 +17,7 @@ from coterie.errors import DiskError, UserError
 from coterie.measure.record import Record
 from coterie.models.model import Model
 from coterie.models.module import Own
-from coterie.prepare import prepare
+from coterie.prepare import Prepared, prepare
 from coterie.recipe import NAMED, PLAIN, Recipe, Tables, changed, make
 from coterie.report.page import page
 from coterie.run import Run
@@ -143,15 +144,16 @@ class Training:
     """A run that is ready to start or to continue. Creating it finds what is wrong, before any work is done."""
 
     def __init__(
-        self, recipe: Recipe, federation: Federation, out: Path | None = None, *, resume: bool = False
+        self, recipe: Recipe, source: Federation | Prepared[Clients], out: Path | None = None, *, resume: bool = False
     ) -> None:
         self.recipe = recipe
-        self.announcement, self.clients, self.rounds = prepare(recipe, federation)
+        prepared = prepare(recipe, source) if isinstance(source, Federation) else source
+        self.announcement, self.clients, self.rounds = prepared
         if resume and out is None:
             raise UserError("to resume, name the folder of the run: out=FOLDER")
         self._folder: RunFolder | None = None
         if out is not None:
-            facts = {"federation": federation.fingerprint(), "initial model": digest(self.rounds.task.initial)}
+            facts = {"federation": self.clients.fingerprint(), "initial model": digest(self.rounds.task.initial)}
             origin = Origin(recipe.as_dict(), facts)
             self._folder = RunFolder.reopen(out, origin) if resume else RunFolder.create(out, origin)
             try:
@@ -166,8 +168,7 @@ class Training:
         should_stop: Callable[[], bool] | None = None,
     ) -> Run:
         """Play to the end, or until `should_stop`, which is asked after each round; then raise KeyboardInterrupt."""
-        name = registry.name_of("engine", self.clients.engine)
-        logger.info("engine %s: %s (%s)", name, self.clients.engine.__doc__, self.clients.reason)
+        logger.info("engine %s: %s", self.clients.engine_name, self.clients.reason)
         try:
             for record in self.rounds.play():
                 last = self.rounds.is_over
@@ -178,6 +179,7 @@ class Training:
                 if stop:
                     raise KeyboardInterrupt
             run = Run.trained(self.announcement, self.clients, self.rounds)
+            self.clients.end(self.rounds.shared, len(self.rounds.history))
             if self._folder:
                 self._finish(self._folder, run)
             return run
@@ -239,8 +241,7 @@ class Training:
             write_artifact(folder.path, self._artifact(), folder.run)
 
     def _artifact(self) -> Artifact:
-        federation = self.clients.load.federation
-        members = Members(federation.ids, federation.classes, federation.is_new)
+        members = Members(tuple(self.clients.ids), self.clients.classes, self.clients.is_new)
         return Artifact(self.announcement.to_json(), self._network(), members)
 
     def _network(self) -> Tree:

@@ -82,7 +82,9 @@ def test_python_dash_m(tmp_path):
     assert done.stdout.startswith("coterie ")
 
 
-@pytest.mark.parametrize("arguments", [["recipes"], ["--help"], ["run", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["recipes"], ["--help"], ["run", "--help"], ["certs", "show", "."], ["sites", "remove", "anna"]]
+)
 def test_what_needs_no_pytorch_does_not_load_it(arguments):
     code = (
         "import sys\nfrom coterie.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"

@@ -9,14 +9,17 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from coterie import __version__
-from coterie.cli import data, listings
+from coterie.cli import certs, data, listings, sites
 from coterie.cli.bench import bench
+from coterie.cli.client import client_app, courier
 from coterie.cli.common import complain, logger, screen
 from coterie.cli.hints import WithHints
+from coterie.cli.local import local
 from coterie.cli.reproduce import reproduce
 from coterie.cli.run import run
+from coterie.cli.server import server
 from coterie.cli.sweep import sweep
-from coterie.errors import DiskError, DivergedError, UserError
+from coterie.errors import DiskError, DivergedError, StoppedError, UserError
 
 app = typer.Typer(
     help="Train and compare methods of personalized federated learning.",
@@ -38,6 +41,21 @@ data_app = typer.Typer(help="Download and inspect data sets.", no_args_is_help=T
 data_app.command("fetch")(data.fetch_data)
 data_app.command("show")(data.show_data)
 app.add_typer(data_app, name="data")
+app.command(cls=WithHints)(server)
+certs_app = typer.Typer(help="Make certificates for a server, and the key of a site.", no_args_is_help=True)
+certs_app.command("new")(certs.new_certs)
+certs_app.command("renew")(certs.renew_certs)
+certs_app.command("show")(certs.show_certs)
+certs_app.command("site")(certs.site_key)
+app.add_typer(certs_app, name="certs")
+sites_app = typer.Typer(help="Choose which sites may connect to a server.", no_args_is_help=True)
+sites_app.command("add")(sites.add_site)
+sites_app.command("list")(sites.list_sites)
+sites_app.command("remove")(sites.remove_site)
+app.add_typer(sites_app, name="sites")
+app.add_typer(client_app, name="client")
+app.command()(courier)
+app.command(cls=WithHints)(local)
 
 
 @app.callback(invoke_without_command=True)
@@ -56,6 +74,6 @@ def run_app() -> None:
     except UserError as error:
         complain("error", str(error))
         sys.exit(2)
-    except (DivergedError, DiskError, OSError) as error:
+    except (DivergedError, DiskError, StoppedError, OSError) as error:
         complain("stopped", str(error))
         sys.exit(1)

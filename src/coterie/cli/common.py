@@ -1,14 +1,19 @@
 """Parts that several commands share: arguments, output and the handling of Ctrl-C."""
 
+import json
 import logging
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+
+if TYPE_CHECKING:
+    from coterie.measure.summary import Summary
 
 screen = Console(stderr=True)
 logger = logging.getLogger("coterie")
@@ -56,3 +61,24 @@ def exit_code(received: Sequence[int]) -> int:
 def complain(word: str, text: str) -> None:
     """Print what went wrong, after a word in red."""
     screen.print(f"[bold red]{word}:[/] {escape(text)}", highlight=False, soft_wrap=True)
+
+
+def show_run(summary: "Summary", folder: Path, as_json: bool) -> None:
+    """Print the results of a run."""
+    from coterie.report.terminal import closing_table, cost_line, explanations, remarks
+
+    console = Console()
+    if as_json:
+        sys.stdout.write(json.dumps(summary.to_json(), indent=2) + "\n")
+    else:
+        console.print(closing_table(summary, console.width))
+        if summary.remarks():
+            console.print(remarks(summary), style="bold", highlight=False, markup=False)
+        console.print(explanations(summary), style="dim", highlight=False)
+        console.print(cost_line(summary), highlight=False)
+        console.print(f"{folder}/report.html", highlight=False, soft_wrap=True, markup=False)
+
+
+def next_free(parent: Path, name: str) -> Path:
+    """Return the path of a new folder: the name and the first number that is free."""
+    return next(path for n in range(1, 1_000_000) if not (path := parent / f"{name}-{n}").exists())

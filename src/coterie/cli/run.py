@@ -1,19 +1,25 @@
 """The command `coterie run`."""
 
-import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from coterie.cli.common import Changes, RecipeArgument, complain, exit_code, home, logger, on_interrupt, screen
+from coterie.cli.common import (
+    Changes,
+    RecipeArgument,
+    complain,
+    exit_code,
+    home,
+    logger,
+    next_free,
+    on_interrupt,
+    screen,
+    show_run,
+)
 from coterie.errors import DiskError, UserError
-
-if TYPE_CHECKING:
-    from coterie.measure.summary import Summary
 
 
 def run(
@@ -43,7 +49,7 @@ def run(
     settings = recipes.read(tree, changes or [])
     federation = settings.federation()
     names = {section: table.get("name") for section, table in settings.as_dict().items()}
-    folder = resume or out or _next_free(Path("runs"), f"{names['data']}-{names['method']}")
+    folder = resume or out or next_free(Path("runs"), f"{names['data']}-{names['method']}")
     training = Training(settings, federation, folder, resume=resume is not None)
     interrupted = on_interrupt()
     logger.info("%s on %s: %s", names["method"], names["data"], federation)
@@ -59,10 +65,10 @@ def run(
         except DiskError as error:
             progress.stop()
             if error.run is not None:
-                _show(error.run.summary, folder, as_json)
+                show_run(error.run.summary, folder, as_json)
             raise
     summary = result.summary
-    _show(summary, folder, as_json)
+    show_run(summary, folder, as_json)
     if not summary.learned:
         complain(
             "error",
@@ -70,23 +76,3 @@ def run(
             "those of untrained models; check [population] and how [run] samples clients (`coterie settings`)",
         )
         raise typer.Exit(1)
-
-
-def _show(summary: "Summary", folder: Path, as_json: bool) -> None:
-    """Print the results of a run."""
-    from coterie.report.terminal import closing_table, cost_line, explanations, remarks
-
-    console = Console()
-    if as_json:
-        sys.stdout.write(json.dumps(summary.to_json(), indent=2) + "\n")
-    else:
-        console.print(closing_table(summary, console.width))
-        if summary.remarks():
-            console.print(remarks(summary), style="bold", highlight=False, markup=False)
-        console.print(explanations(summary), style="dim", highlight=False)
-        console.print(cost_line(summary), highlight=False)
-        console.print(f"{folder}/report.html", highlight=False, soft_wrap=True, markup=False)
-
-
-def _next_free(parent: Path, name: str) -> Path:
-    return next(path for n in range(1, 1_000_000) if not (path := parent / f"{name}-{n}").exists())

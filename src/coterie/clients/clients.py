@@ -6,7 +6,7 @@ same interface. The server needs nothing else of its clients.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from torch import Tensor
 from coterie.core.data import Index
 from coterie.core.round import Round, Update
 from coterie.core.tree import Tree
+from coterie.data.ragged import Ragged
 from coterie.measure.cost import Cost
 
 Counts = dict[int, dict[str, float]]
@@ -66,6 +67,16 @@ class Clients(ABC):
     """Which clients are held out of training, as new users."""
     splits: Sequence[str]
     """Splits that clients can be evaluated on: "test", and "validation" if there is one."""
+    classes: Ragged
+    """Label set of each client, as places in the list of all classes."""
+    engine_name: str
+    """How the clients are computed, such as "vmap"."""
+    reason: str
+    """Why they are computed in this way."""
+    on_prepared: Callable[[int], object] = staticmethod(lambda _: None)
+    """Called with the number of clients that have prepared so far, each time that one has."""
+    on_scored: Callable[[int], object] = staticmethod(lambda _: None)
+    """Called during an evaluation, each time that some clients were scored, with their number."""
 
     @abstractmethod
     def sizes(self, split: str = "train") -> Index:
@@ -91,12 +102,23 @@ class Clients(ABC):
         """Evaluate clients as they are and after adaptation. Nothing changes on the clients."""
 
     @abstractmethod
+    def personal(self, client: int) -> Tree:
+        """Return a client's personal state, where it can be known."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Return a digest of the clients and of what is known of their data."""
+
+    @abstractmethod
     def save(self, folder: Path, index: int, trees: Mapping[str, Tree], run: str) -> None:
         """Write a checkpoint: the server's trees and, unless clients have disks of their own, what they keep."""
 
     @abstractmethod
     def restore(self, folder: Path, run: str) -> tuple[int, dict[str, Tree]]:
         """Read the newest whole checkpoint. Returns (round, the server's trees), or (0, {}) without one."""
+
+    def end(self, shared: Tree, index: int) -> None:  # noqa: B027
+        """Tell clients that the run has ended after a round, and what the final shared model is."""
 
     def close(self) -> None:  # noqa: B027
         """Release what was started for these clients."""

@@ -9,9 +9,10 @@ from functools import partial
 from traceback import walk_tb
 from typing import Any, NamedTuple, Self
 
+import torch
 from torch import Tensor
 
-from coterie.aggregate.rule import Total
+from coterie.aggregate.rule import Rule, Total
 from coterie.clients import work
 from coterie.clients.clients import Counts
 from coterie.clients.messages import Names, majority, misfit, misfit_letter, not_finite, same_values
@@ -142,6 +143,46 @@ class Results:
         self.scores |= other.scores
         self.scoring_seconds += other.scoring_seconds
 
+    def receive(self, group: Group, cohort: Cohort, rule: Rule, letter: Tree) -> Group:
+        """Check the replies of a group, and add those that fit to the results. Returns the group without the others.
+
+        Args:
+            group: tensors, numbers, new personal states and letters. Real sites keep their personal states, so that
+                these are empty.
+            cohort: the clients that were asked, and what they were asked.
+            rule: how replies become one update.
+            letter: a letter as clients send it.
+        """
+        tensors, numbers, mine, letters = group.results
+        self.bytes_up += num_bytes(tensors) + num_bytes(numbers) + num_bytes(letters)
+        if why := misfit(tensors, numbers, cohort.shared) or misfit_letter(letters, letter):
+            self.refused |= dict.fromkeys(take(cohort.clients, group.places), why)
+            return group.only(torch.zeros(len(group.places), dtype=torch.bool))
+        total = rule.start()
+        total.add(cohort.weights[list(group.places)], tensors, numbers)
+        if not total.is_finite() or not finite_rows(len(group.places), mine, letters).all():
+            group = self._only_finite(group, cohort)
+            if not group.places:
+                return group
+            tensors, numbers, *_ = group.results
+            total = rule.start()
+            total.add(cohort.weights[list(group.places)], tensors, numbers)
+        names = frozenset(tensors), frozenset(numbers)
+        if (alike := self.replies.setdefault(names, Alike(total))).total is not total:
+            alike.total.merge(total)
+        answered = take(cohort.clients, group.places)
+        alike.personal |= dict(zip(answered, group.rows(2), strict=True))
+        alike.letters |= dict(zip(answered, group.rows(3), strict=True))
+        return group
+
+    def _only_finite(self, group: Group, cohort: Cohort) -> Group:
+        """Refuse replies that are not finite. Returns the group without them."""
+        parts = dict(zip(("tensor", "number", "state", "letter's tensor"), group.results, strict=True))
+        finite = finite_rows(len(group.places), *group.results)
+        for row in (~finite).nonzero()[:, 0].tolist():
+            self.refused[cohort.clients[group.places[row]]] = not_finite(parts, row)
+        return group.only(finite)
+
     def agreed(self) -> Alike | None:
         """Return the replies with the names that most clients sent, or None if there are none. Refuse all others."""
         names, others = majority({names: alike.personal for names, alike in self.replies.items()})
@@ -184,41 +225,14 @@ class Engine(ABC):
         states = (cohort.personal, cohort.told(load.work.like))
         call = Call(update, cohort.shared, cohort.clients, states, ("train",), cohort.rnd.index)
         for group in self.each_client(load, call):
-            size = len(group.places)
-            tensors, numbers, mine, letters = group.results
-            results.bytes_up += num_bytes(tensors) + num_bytes(numbers) + num_bytes(letters)
-            if why := misfit(tensors, numbers, cohort.shared) or misfit_letter(letters, load.work.letter):
-                results.refused |= dict.fromkeys(take(cohort.clients, group.places), why)
-                continue
-            total = load.aggregate.start()
-            total.add(cohort.weights[list(group.places)], tensors, numbers)
-            if not total.is_finite() or not finite_rows(size, mine, letters).all():
-                group = self._only_finite(group, cohort, results)
-                if not group.places:
-                    continue
-                tensors, numbers, *_ = group.results
-                total = load.aggregate.start()
-                total.add(cohort.weights[list(group.places)], tensors, numbers)
-            names = frozenset(tensors), frozenset(numbers)
-            if (alike := results.replies.setdefault(names, Alike(total))).total is not total:
-                alike.total.merge(total)
-            answered, personal = take(cohort.clients, group.places), group.rows(2)
-            alike.personal |= dict(zip(answered, personal, strict=True))
-            alike.letters |= dict(zip(answered, group.rows(3), strict=True))
-            if cohort.scored:
-                start, states = time.perf_counter(), (group.rows(0), personal)
+            accepted = results.receive(group, cohort, load.aggregate, load.work.letter)
+            if cohort.scored and accepted.places:
+                start, states = time.perf_counter(), (accepted.rows(0), accepted.rows(2))
+                answered = take(cohort.clients, accepted.places)
                 scored = Call(work.score_updated, cohort.shared, answered, states, ("test",))
                 results.scores |= self.counts(load, scored)
                 results.scoring_seconds += time.perf_counter() - start
         return results
-
-    def _only_finite(self, group: Group, cohort: Cohort, results: Results) -> Group:
-        """Refuse replies that are not finite. Returns the group without them."""
-        parts = dict(zip(("tensor", "number", "state", "letter's tensor"), group.results, strict=True))
-        finite = finite_rows(len(group.places), *group.results)
-        for row in (~finite).nonzero()[:, 0].tolist():
-            results.refused[cohort.clients[group.places[row]]] = not_finite(parts, row)
-        return group.only(finite)
 
     def answers(self, load: Workload, call: Call) -> dict[int, Tree]:
         """Return the results of a function with one result, by client."""

@@ -133,6 +133,8 @@ class FlowerTransport(Transport):
 
     def close(self) -> None:
         """End the run, the gateway and the SuperLink."""
+        if self._closing.is_set():
+            return
         with suppress(*UNREACHABLE, RunEndedError):
             self._link.finish()
         (self._folder / "link.json").unlink(missing_ok=True)

@@ -1,12 +1,13 @@
 """Simulated clients: a federation, a store of personal states and an engine in one process."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from coterie import registry
 from coterie.clients import work
 from coterie.clients.clients import Clients, Replies, Scored
 from coterie.clients.engine import Call, Cohort, Engine, reporting, take
@@ -29,17 +30,14 @@ class Simulated(Clients):
     def __init__(self, load: Workload, engine: Engine, reason: str = "") -> None:
         self.load = load
         self.engine = engine
-        self.reason = reason
-        """Why this engine was chosen."""
+        self.engine_name = registry.name_of("engine", engine)
+        self.reason = f"{engine.__doc__} ({reason})"
         federation = load.federation
         self.ids = federation.ids
         self.is_new = federation.is_new
+        self.classes = federation.classes
         self.splits = [split for split in ("test", "validation") if split in federation.splits]
         self.store = PersonalStore(self._create, len(self.ids), federation.x.device)
-        self.on_prepared: Callable[[int], object] = lambda _: None
-        """Called with the number of clients that have prepared so far, each time that one has."""
-        self.on_scored: Callable[[int], object] = lambda _: None
-        """Called during an evaluation, each time that some clients were scored, with their number."""
         self._pending: dict[int, Tree] = {}
         """New personal states of the last cohort, until the round counts."""
         self._owed: dict[int, int] = {}
@@ -94,10 +92,13 @@ class Simulated(Clients):
         return scored
 
     def personal(self, client: int) -> Tree:
-        """Return a client's personal state. A client prepares when its state is first asked for."""
         return self._personal([client])[0]
 
+    def fingerprint(self) -> str:
+        return self.load.federation.fingerprint()
+
     def _personal(self, clients: Sequence[int]) -> list[Tree]:
+        """Return personal states. A client prepares when its state is first asked for."""
         for client in clients if isinstance(self.load.work.method, Prepares) else ():
             if self.store.is_unvisited(client):
                 self._prepare(client)

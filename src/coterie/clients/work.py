@@ -76,7 +76,7 @@ class Work:
     @cached_property
     def shares_head(self) -> bool:
         """Whether all heads have the size of the model's own: clients share one, or send theirs in letters."""
-        return set(self.task.head) <= self._pattern.keys() | self.letter.keys()
+        return set(self.task.head) <= self.pattern.keys() | self.letter.keys()
 
     def num_outputs(self, num_labels: int) -> int:
         """Return the width of a client's head: that of the model's own, or the size of its label space."""
@@ -88,10 +88,11 @@ class Work:
 
     def received(self, shared: Tree) -> Tree:
         """Lay a broadcast out in memory like the initial shared model, so that products round as in a simulation."""
-        return like(self._pattern, shared)
+        return like(self.pattern, shared)
 
     @cached_property
-    def _pattern(self) -> Tree:
+    def pattern(self) -> Tree:
+        """The shared model as the server sends it in the first round."""
         return shared_of(self.method, self.task)
 
     @cached_property

@@ -7,7 +7,6 @@ from coterie.aggregate.rule import Rule
 from coterie.clients.work import Work
 from coterie.core.data import Data
 from coterie.data.federation import Federation
-from coterie.measure.summary import ALL, OUTPUTS, OWN
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,3 @@ class Workload:
         keys = self.work.streams([ids[client] for client in clients], index)
         width = self.num_outputs(clients[0])
         return self.federation.gather(clients, split, self.work.labels, keys, width, with_inputs)
-
-    @property
-    def choices(self) -> str:
-        """What a client's model chooses among; empty if it does not predict classes."""
-        if self.federation.objective.score != "accuracy":
-            return ""
-        is_global = self.work.labels == "global"
-        labels = len(self.federation.labels) if is_global else self.federation.classes.lengths().min()
-        if self.work.shares_head and labels < self.work.task.num_outputs:
-            return OUTPUTS
-        return ALL if is_global else OWN

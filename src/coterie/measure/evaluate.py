@@ -87,7 +87,7 @@ def evaluate(
             if who is existing:
                 stored += sum(scored.stored_bytes.values())
     train, test, *validation = ([*map(Scores.of, counts, found["train"])] for counts in found.values())
-    sizes, loss, number = clients.sizes()[train[0].clients].astype(np.float64), train[0].loss, len(existing)
+    sizes, loss, number = clients.sizes()[train[0].clients].astype(np.float64), train[0].loss, len(train[0].clients)
     return Evaluation(
         OnSplit(*test),
         OnSplit(*validation[0]) if validation else None,

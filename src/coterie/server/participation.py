@@ -6,7 +6,7 @@ With `Unequal`, every client has a probability of its own.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,21 @@ from coterie.settings import Count, settings
 
 Floats = NDArray[np.float64]
 Probability = Annotated[float, Field(gt=0, le=1)]
+
+
+class Crowd(Protocol):
+    """Clients from whom cohorts are drawn."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Names of the clients."""
+
+    @property
+    def is_new(self) -> NDArray[np.bool_]:
+        """Which clients are held out of training, as new users."""
+
+    def sizes(self, split: str = "train") -> Index:
+        """Return the number of examples of each client."""
 
 
 class Participation(ABC):

@@ -4,6 +4,7 @@ An absent client is not drawn, and does not count in I and N. A client that retu
 it left.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
 from functools import cached_property
@@ -60,7 +61,19 @@ class PopulationSettings:
     asked, as for a server that does not know how often clients fail to answer."""
 
 
-class Population:
+class Presence(ABC):
+    """Which clients are there in each round."""
+
+    @abstractmethod
+    def present(self, index: int) -> Index:
+        """Return the clients that may take part in round 1, 2, ..."""
+
+    def answering(self, cohort: Index, r: float, index: int) -> tuple[Index, float]:  # noqa: ARG002
+        """Return which clients of a cohort answer, and their expected number if the cohort has expected size r."""
+        return cohort, r
+
+
+class Population(Presence):
     """The clients that are present in each round: a function of settings, seed and round, the same after a resume."""
 
     def __init__(self, settings: PopulationSettings, ids: Sequence[str], is_new: Present, seed: int) -> None:
@@ -69,7 +82,6 @@ class Population:
         self._round, self._present = 0, self._at_first()
 
     def present(self, index: int) -> Index:
-        """Return the clients that may take part in round 1, 2, ..."""
         if index < self._round:
             self._round, self._present = 0, self._at_first()
         while self._round < index:
@@ -83,10 +95,7 @@ class Population:
         return self._drawn("slow", self._settings.slow)
 
     def answering(self, cohort: Index, r: float, index: int) -> tuple[Index, float]:
-        """Return which clients of a cohort answer, and their expected number if the cohort has expected size r.
-
-        The expected number does not use whether there is a burst, which nobody knows before the round.
-        """
+        # The expected number does not use whether there is a burst, which nobody knows before the round.
         if not (self._settings.dropout or self._settings.burst or self._settings.slow):
             return cohort, r
         drops = self._settings.burst_dropout if self._is_burst(index) else self._settings.dropout

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from coterie.measure.cost import Cost
 from coterie.measure.evaluate import Evaluation, Scores, evaluate, measured
 from coterie.measure.record import PopulationSize, Record
 from coterie.server.participation import Participation
-from coterie.server.population import Population
+from coterie.server.population import Presence
 from coterie.server.round import play_round
 from coterie.server.stopping import StoppingRule, StopSettings
 
@@ -34,7 +33,7 @@ class Rounds:
     task: Task
     clients: Clients
     participation: Participation
-    population: Population
+    population: Presence
     seed: int
     num_rounds: int
     """Number of rounds to play."""
@@ -62,12 +61,12 @@ class Rounds:
         self.shared = shared_of(self.method, self.task)
         self.memory = memory_of(self.method, self.task, self.shared)
 
-    @cached_property
+    @property
     def existing(self) -> Index:
         """Clients that may take part."""
         return np.flatnonzero(~self.clients.is_new)
 
-    @cached_property
+    @property
     def new(self) -> Index:
         """Clients that are held out, as new users."""
         return np.flatnonzero(self.clients.is_new)
@@ -100,7 +99,7 @@ class Rounds:
         self.on_evaluate(len(existing) + len(new))
         return evaluate(self.clients, self.shared, self.adapt_steps, existing, new)
 
-    @cached_property
+    @property
     def _evaluated(self) -> tuple[list[int], list[int]]:
         """Existing and new clients that are evaluated: all, or a sample that stays the same throughout a run."""
         rng = streams.generator(self.seed, "evaluated")

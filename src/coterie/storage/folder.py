@@ -49,6 +49,8 @@ COLUMNS = (
 )
 """Columns of clients.csv. The header is written even if no client is left."""
 CLIENTS, SUMMARY, CHECKPOINTS = "clients.csv", "summary.json", "checkpoint"
+SERVER = "server"
+"""Folder of the server of real sites, with what it sends and receives. It exists before the run begins."""
 FILES = "files"
 """Key of the digest of clients.csv in summary.json."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -240,7 +242,7 @@ def _num_records(path: Path) -> int:
 
 def _is_free(path: Path) -> bool:
     """Return whether a run can be created in a folder: it is empty, or a run was killed there before it had begun."""
-    if not path.is_dir() or {file.name for file in path.iterdir()} - {".lock", ROUNDS, f".{RECIPE}.partial"}:
+    if not path.is_dir() or {file.name for file in path.iterdir()} - {".lock", ROUNDS, f".{RECIPE}.partial", SERVER}:
         return False
     return not (path / ROUNDS).exists() or (path / ROUNDS).stat().st_size == 0
 

@@ -14,7 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from coterie.clients.simulated import Simulated
+from coterie.clients.clients import Clients
 from coterie.measure.record import Record
 from coterie.server.rounds import Rounds
 
@@ -57,7 +57,7 @@ class Bars:
 class RunProgress(Bars):
     """Progress of a run: its rounds, the clients that prepare before their first round, and evaluations."""
 
-    def __init__(self, console: Console, clients: Simulated, rounds: Rounds, quiet: bool) -> None:
+    def __init__(self, console: Console, clients: Clients, rounds: Rounds, quiet: bool) -> None:
         super().__init__(console, quiet)
         self._console, self._quiet = console, quiet
         self._score, self._latest = rounds.task.objective.score, {"loss": "-", "score": "-"}
@@ -99,7 +99,7 @@ class RunProgress(Bars):
         return f"loss {self._latest['loss']}  {self._score} {self._latest['score']}"
 
 
-def on_stderr(clients: Simulated, rounds: Rounds, wanted: bool | None) -> RunProgress:
+def on_stderr(clients: Clients, rounds: Rounds, wanted: bool | None) -> RunProgress:
     """Return the progress of a run on stderr. If `wanted` is None, it is shown if stderr is a terminal."""
     console = Console(stderr=True)
     return RunProgress(console, clients, rounds, quiet=not (console.is_terminal if wanted is None else wanted))

@@ -41,7 +41,40 @@ def from_folder(
     """Build a federation; see `Federation.from_folder`."""
     _check_size(size)
     check_features(features)
-    sources = _sources(user_path(folder))
+    return _federation(str(folder), _sources(user_path(folder)), label, split, features, size, grey, **choices)
+
+
+def from_one(
+    client: str,
+    path: Path,
+    *,
+    label: str = "y",
+    split: str | None = None,
+    features: Sequence[str] | None = None,
+    size: tuple[int, int] | None = None,
+    grey: bool = False,
+    **choices: Any,
+) -> Federation:
+    """Build a federation of one client from its file or its folder, which are like an entry of `from_folder`."""
+    _check_size(size)
+    if not path.exists():
+        raise UserError(f"{path} does not exist")
+    if not path.is_dir() and path.suffix.lower() not in _FILES:
+        raise UserError(f"{path} is neither a folder of images nor a file of the kind {', '.join(_FILES)}")
+    source = _inside(client, path) if path.is_dir() else path
+    return _federation(str(path), {client: source}, label, split, features, size, grey, **choices)
+
+
+def _federation(
+    folder: str,
+    sources: dict[str, Path],
+    label: str,
+    split: str | None,
+    features: Sequence[str] | None,
+    size: tuple[int, int] | None,
+    grey: bool,
+    **choices: Any,
+) -> Federation:
     kinds = {"images" if source.is_dir() else source.suffix.lower() for source in sources.values()}
     if len(kinds) > 1:
         raise UserError(

@@ -26,6 +26,7 @@ from coterie.recipe import Tables
 from coterie.report.panels import Line, Panel, look
 from coterie.report.tables import Table
 from coterie.report.units import DASH
+from coterie.server import population
 from coterie.server.rounds import Rounds
 
 RECIPE = "pflego/fashion-mnist-high"
@@ -92,7 +93,8 @@ class Population(Laboratory):
             answers.append(len(record.cohort))
             if record.round % EVERY == 0:
                 curve.append(_point(rounds, record.round))
-        slow = set(rounds.population.slow.nonzero()[0].tolist())
+        clients = population.Population(recipe.population, run.clients.ids, run.clients.is_new, recipe.run.seed)
+        slow = set(clients.slow.nonzero()[0].tolist())
         final = evaluate(run.clients, rounds.shared, rounds.adapt_steps, rounds.existing.tolist(), []).test
         groups = {"all": set(rounds.existing.tolist()), "slow": slow}
         result = {

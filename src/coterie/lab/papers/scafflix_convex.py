@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from coterie import recipe as recipes
+from coterie.clients.simulated import Simulated
 from coterie.core.steps.convex import Search, minimum
 from coterie.core.tree import Tree, pick, under, within
 from coterie.data.examples import Examples
@@ -142,7 +143,7 @@ class ScafflixConvex(Laboratory):
         run.clients.close()
         return {"gap": _short(gaps), "gradient": _short(norms), "steps": steps}
 
-    def _prepared(self, recipe: Recipe, dealt: Dealt) -> Prepared:
+    def _prepared(self, recipe: Recipe, dealt: Dealt) -> Prepared[Simulated]:
         """Prepare a run with local optima that are computed once for all curves of a split.
 
         The optima depend neither on alpha, nor on the method, nor on the coin.
@@ -192,7 +193,7 @@ class ScafflixConvex(Laboratory):
                     found[start][tolerance].append(done)
         return found
 
-    def _ready(self, recipe: Recipe, federation: Federation) -> Prepared:
+    def _ready(self, recipe: Recipe, federation: Federation) -> Prepared[Simulated]:
         """Prepare a run that starts from v = (1, ..., 1), as in the authors' code."""
         net = recipe.model.build(tuple(federation.x.shape[1:]), 2)
         with torch.no_grad():

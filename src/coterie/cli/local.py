@@ -1,0 +1,125 @@
+"""The command `coterie local`: a server and some sites on this machine, for trying things out."""
+
+import json
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from coterie.cli.common import (
+    Changes,
+    RecipeArgument,
+    exit_code,
+    home,
+    logger,
+    next_free,
+    on_interrupt,
+    screen,
+    show_run,
+)
+from coterie.errors import StoppedError, UserError
+
+if TYPE_CHECKING:
+    from coterie.sites.local import Local
+
+
+def local(
+    recipe: RecipeArgument,
+    number: Annotated[int, typer.Option("--sites", min=1, help="Number of sites.")] = 4,
+    changes: Changes = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=home, help="Folder for everything (default: runs/local-N).")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(callback=home, help="Continue in this folder.")] = None,
+    deadline: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time for the replies of a round.")] = 600.0,
+) -> None:
+    """Start a server and some sites on this machine, each a process of its own, and train. The data are divided."""
+    from coterie import recipe as recipes
+    from coterie.clients import flower_version
+    from coterie.sites.local import Local
+    from coterie.storage.folder import read_summary
+
+    if resume is not None and out is not None:
+        raise UserError("--resume continues in its own folder; omit --out")
+    flower_version.check()
+    asked = [*(changes or []), f"partition.clients={number}"]
+    settings = recipes.read(recipes.load(recipe), asked)
+    folder = resume or out or next_free(Path("runs"), "local")
+    if resume is None and folder.exists() and any(folder.iterdir()):
+        raise UserError(
+            f"{folder} exists and is not empty; choose another --out, or continue it with --resume {folder}"
+        )
+    received = on_interrupt()
+    with Local(folder, settings.federation(), _free_port()) as made:
+        if resume is None:
+            made.prepare()
+        arguments = ["--json", "--wait", "120", "--deadline", str(deadline)]
+        if not (made.run / "recipe.toml").exists():
+            arguments += ["--recipe", _stored(settings.as_dict(), folder)]
+        made.start(arguments)
+        logger.info("%d sites and a server in %s", number, folder)
+        _watch(made, settings.run.rounds, received)
+    if received:
+        screen.print(f"Stopped. To continue:\n  coterie local {recipe} --resume {folder}", highlight=False)
+        raise typer.Exit(exit_code(received))
+    summary = read_summary(made.run)
+    assert summary is not None
+    show_run(summary, made.run, False)
+
+
+def _stored(tree: dict[str, object], folder: Path) -> str:
+    """Write the recipe without its data, which the sites have, and return its path."""
+    import tomli_w
+
+    path = folder / "recipe.toml"
+    path.write_text(tomli_w.dumps({name: table for name, table in tree.items() if name not in ("data", "partition")}))
+    return str(path)
+
+
+def _watch(made: "Local", rounds: int, received: Sequence[int]) -> None:
+    """Show what happens until the server ends."""
+    from coterie.sites.local import last_words
+
+    assert made.server is not None
+    with Live(console=screen, refresh_per_second=2, transient=not screen.is_terminal) as live:
+        while made.server.poll() is None:
+            live.update(_table(made, rounds))
+            if not received:
+                made.check()
+            time.sleep(0.5)
+        live.update(_table(made, rounds))
+    if made.server.returncode and not received:
+        raise StoppedError(f"the server has ended: {last_words(made.folder / 'server.log')}")
+
+
+def _table(made: "Local", rounds: int) -> Table:
+    table = Table(title=_progress(made.run, rounds))
+    for heading in ("site", "process", "messages sent", "bytes sent"):
+        table.add_column(heading)
+    for name, process in made.sites.items():
+        file = made.site(name) / "sent.jsonl"
+        lines = file.read_bytes().splitlines() if file.exists() else []
+        sizes = [int(json.loads(line)["bytes"]) for line in lines if line.endswith(b"}")]
+        ended = process.poll()
+        state = "runs" if ended is None else f"ended with code {ended}"
+        table.add_row(name, state, f"{len(sizes):,}", f"{sum(sizes):,}")
+    return table
+
+
+def _progress(run: Path, rounds: int) -> str:
+    file = run / "rounds.jsonl"
+    lines = file.read_bytes().splitlines() if file.exists() else []
+    if not lines:
+        return "sites connect, and are told about the run"
+    loss = json.loads(lines[-1])["train_loss"]
+    return f"round {len(lines):,} of {rounds:,}" + ("" if loss is None else f", loss {loss:.4f}")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

@@ -1,0 +1,147 @@
+"""The command `coterie server`: a run with real sites."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coterie.cli.common import Changes, exit_code, home, logger, next_free, on_interrupt, screen, show_run
+from coterie.errors import StoppedError, UserError
+
+if TYPE_CHECKING:
+    from coterie.clients.transport import Transport
+    from coterie.sites.roster import Roster
+
+
+def server(
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address on which sites connect.")],
+    recipe: Annotated[str, typer.Option(help="Path of a TOML file, or a name from `coterie recipes`.")] = "",
+    changes: Changes = None,
+    tls: Annotated[
+        Path | None,
+        typer.Option(callback=home, metavar="DIR", help="Folder of certificates, made by `coterie certs new`."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Use no TLS. Only sites on this machine may then connect.")
+    ] = False,
+    exposed: Annotated[
+        bool,
+        typer.Option(
+            "--exposed-without-tls",
+            help="With --insecure, let other machines connect. Everyone in between can read and change all messages.",
+        ),
+    ] = False,
+    listed: Annotated[
+        Path | None,
+        typer.Option(
+            "--in", callback=home, metavar="DIR", help="Folder with the list of sites (default: that of --tls)."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=home, help="Folder for the run (default: runs/sites-METHOD-N).")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(callback=home, help="Continue the run in this folder.")] = None,
+    number: Annotated[
+        int | None,
+        typer.Option("--sites", min=1, help="Number of sites to begin with (default: all on the list)."),
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Time for sites to connect and to accept the run.")
+    ] = 600.0,
+    deadline: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time for the replies of a round.")] = 600.0,
+    quorum: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the cohort that has to reply, so that a round counts.")
+    ] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only summary.json.")] = False,
+) -> None:
+    """Train with real sites, each of which runs `coterie client`. The recipe's sections about data are not used."""
+    from coterie import recipe as recipes
+    from coterie.clients.flower_server import FlowerTransport
+    from coterie.clients.sites import Patience
+    from coterie.sites.roster import FILE, Roster
+    from coterie.sites.server import gather
+    from coterie.storage.artifact import read_artifact
+    from coterie.storage.folder import SERVER
+    from coterie.storage.origin import read_origin
+
+    if insecure == (tls is not None):
+        raise UserError("give either --tls DIR, or --insecure to try things on this machine")
+    if resume is not None and out is not None:
+        raise UserError("--resume continues in its own folder; omit --out")
+    if not recipe and resume is None:
+        raise UserError("give a recipe with --recipe, or a run with --resume")
+    if resume is not None:
+        read_origin(resume)
+    settings = recipes.read(recipe or str(resume / "recipe.toml" if resume else ""), changes or [])
+    roster = Roster((listed or tls or Path()) / FILE)
+    if not roster.names():
+        raise UserError(
+            f"{roster.path} lists no sites; add them with `coterie sites add NAME PUBFILE --in {roster.path.parent}`"
+        )
+    method = str(settings.as_dict()["method"]["name"])
+    folder = resume or out or next_free(Path("runs"), f"sites-{method}")
+    if resume is None and (folder / "recipe.toml").exists():
+        raise UserError(f"{folder} already holds a run; choose another --out, or continue it with --resume {folder}")
+    needed = list(read_artifact(folder).members.ids) if resume else None
+    interrupted = on_interrupt()
+    transport = FlowerTransport(
+        folder / SERVER, listen, tls, lambda: {site.key: site.name for site in roster.present()},
+        resume=resume is not None, exposed=exposed, told=lambda sentence: logger.info(sentence),
+    )  # fmt: skip
+    try:
+        logger.info("listening on %s", transport.address)
+        names = _connected(transport, roster, needed, number, wait, interrupted)
+        patience = Patience(deadline, quorum)
+        ready = gather(settings, transport, names, patience, wait)
+        _train(ready, folder, resume is not None, interrupted, as_json)
+    finally:
+        transport.close()
+
+
+def _connected(
+    transport: "Transport",
+    roster: "Roster",
+    needed: list[str] | None,
+    number: int | None,
+    wait: float,
+    interrupted: Sequence[int],
+) -> list[str]:
+    """Wait until the sites are connected with which the run begins, and return their names."""
+    end, shown = time.monotonic() + wait, ""
+    while True:
+        there, expected = transport.connected(), needed or roster.names()
+        enough = len(there) >= number if number and not needed else there >= set(expected)
+        if enough:
+            return needed or sorted(there)
+        missing = ", ".join(sorted(set(expected) - there))
+        told = f"{len(there)} of {number or len(expected)} sites are connected; waiting for {missing}"
+        if told != shown:
+            logger.info(told)
+            shown = told
+        if interrupted:
+            raise typer.Exit(exit_code(interrupted))
+        if time.monotonic() > end:
+            raise StoppedError(f"{told}, but they did not connect within {wait:.0f} s. Start `coterie client` there")
+        time.sleep(0.5)
+
+
+def _train(ready: "object", folder: Path, resumed: bool, interrupted: Sequence[int], as_json: bool) -> None:
+    from coterie.sites.server import Ready
+    from coterie.track.bars import RunProgress
+    from coterie.training import Training
+
+    assert isinstance(ready, Ready)
+    training = Training(ready.recipe, ready.prepared, folder, resume=resumed)
+    with RunProgress(screen, training.clients, training.rounds, quiet=as_json) as progress:
+        try:
+            result = training.play(progress.advance, lambda: bool(interrupted))
+        except KeyboardInterrupt:
+            progress.stop()
+            screen.print(
+                f"Stopped. To continue, repeat the command with --resume {folder} instead of --recipe and --out.",
+                highlight=False, soft_wrap=True, markup=False,
+            )  # fmt: skip
+            raise typer.Exit(exit_code(interrupted)) from None
+    show_run(result.summary, folder, as_json)

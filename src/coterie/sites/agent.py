@@ -1,0 +1,331 @@
+"""A site's side of a run: it answers what the server asks, with its own data, its own state and its own consent.
+
+    hello        what kind of data the site has, and how many examples
+    measure      single numbers for a method whose hyper-parameters depend on all clients' data
+    announce     a run: the site computes what it would send, and its policy accepts or refuses
+    update       a local update: the reply leaves, the personal state stays here
+    score        scores of the site's model, as it is and adapted; nothing changes
+    keep         the last round counts; nothing else is asked
+    finish       the end of the run, with the final shared model
+
+Each request of a run says after which round the server expects the site's state to be. A site that was killed therefore
+continues where it was, a round that counts is kept, and a round that does not count is forgotten. The personal state is
+on the disk before a reply leaves. Requests can be repeated: the answer is the same, and no step is taken twice.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from coterie import registry
+from coterie.aggregate.mean import Mean
+from coterie.clients import work
+from coterie.clients.announcement import Announcement
+from coterie.clients.engine import Call
+from coterie.clients.loop import Loop
+from coterie.clients.wire import BadMessageError, Message, decode, encode
+from coterie.clients.work import Work
+from coterie.clients.workload import Workload
+from coterie.core.method import Calibrates, Exchanges, Receives, Round, Tree
+from coterie.core.tree import digest, is_finite, num_bytes, unstack
+from coterie.data.federation import Federation
+from coterie.errors import ClientError, DiskError, UserError
+from coterie.settings import length
+from coterie.sites import policy as policies
+from coterie.sites.policy import Policy
+from coterie.sites.sent import SentLog
+from coterie.sites.state import SiteState
+from coterie.sites.terms import LETTER, Form, Terms
+from coterie.storage.files import PRIVATE, make_private, packed, write_atomically
+from coterie.storage.seal import BrokenSealError, read_json, sealed_json
+
+logger = logging.getLogger("coterie")
+
+RUNS, RUN_FILE, MODEL_FILE = "runs", "run.json", "model.json"
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A run that this site takes part in."""
+
+    id: str
+    load: Workload
+    terms: Terms
+    announcement: Mapping[str, Any]
+
+    @property
+    def work(self) -> Work:
+        """The method and its task."""
+        return self.load.work
+
+
+class Agent:
+    """The site process, apart from how requests reach it."""
+
+    def __init__(self, name: str, own: Federation, state: Path, is_new: bool = False) -> None:
+        """Take the site's own data, a federation of this one client.
+
+        Args:
+            name: name of the site, under which the server knows it.
+            own: the data of the site.
+            state: the site's folder of state.
+            is_new: whether the site is held out of training, as a new user.
+        """
+        self.name = name
+        self._own, self._state, self._is_new = own, state, is_new
+        make_private(state)
+        self._sent = SentLog(state)
+        self._engine = Loop()
+        self._runs: dict[str, Accepted] = {}
+        self._handlers: dict[str, Callable[[Message, str], bytes]] = {
+            "hello": self._hello,
+            "measure": self._measure,
+            "announce": self._announce,
+            "update": self._update,
+            "score": self._score,
+            "keep": self._keep,
+            "finish": self._finish,
+        }
+
+    @property
+    def policy(self) -> Policy:
+        """The policy, read again for each run, so that it can be changed at any time."""
+        return policies.of_state(self._state)
+
+    def answer(self, request: bytes) -> bytes:
+        """Answer a request. What goes wrong is told to the server, and the site continues."""
+        kind, run, index = "unknown", "", 0
+        try:
+            message = decode(request)
+            kind, run = message.kind, str(message.head.get("run", ""))
+            index = int(message.head.get("round", {}).get("index", 0)) if kind == "update" else 0
+            if kind not in self._handlers:
+                raise UserError(f"this version of Coterie does not know the request {kind!r}")
+            reply = self._handlers[kind](message, hashlib.sha256(request).hexdigest())
+        except BadMessageError as error:
+            reply = _failed(f"the request cannot be read: {error}")
+        except (UserError, ClientError, DiskError, OSError, MemoryError) as error:
+            logger.warning("%s: %s", kind, error)
+            reply = _failed(str(error) or type(error).__name__)
+        except Exception as error:
+            logger.exception("%s failed", kind)
+            reply = _failed(f"{kind} failed at the site: {type(error).__name__}")
+        self._log(kind, run, index, reply)
+        return reply
+
+    def _log(self, kind: str, run: str, index: int, reply: bytes) -> None:
+        message = decode(reply)
+        forms = [*_forms(message.tree("tensors")), *_forms(message.tree("letter"), LETTER)]
+        names = sorted({*message.tree("numbers"), *message.head} - {"kind", "version"})
+        run_digest = self._runs[run].terms.digest() if run in self._runs else run
+        self._sent.append(message.kind if message.kind != "reply" else kind, run_digest, index, forms, names, reply)
+
+    # -- before the first round
+
+    def _hello(self, _: Message, __: str) -> bytes:
+        own = self._own
+        tokens = None if own.x.is_floating_point() else [int(own.x.min()), int(own.x.max())]
+        facts: dict[str, Any] = {
+            "coterie": version("coterie"),
+            "splits": {split: int(own.sizes(split)[0]) for split in own.splits},
+            "labels": list(own.labels) if own.labels else None,
+            "inputs": {"shape": list(own.x.shape[1:]), "tokens": tokens},
+            "is_new": self._is_new,
+        }
+        if own.y.is_floating_point():
+            y = own.y[torch.from_numpy(own.splits["train"].row(0))].to(torch.float64)
+            facts["targets"] = {"mean": float(y.mean()), "squares": float(((y - y.mean()) ** 2).sum())}
+        return encode("facts", facts)
+
+    def _measure(self, message: Message, _: str) -> bytes:
+        accepted = self._read(message.head)
+        if refusal := self._consult(accepted.terms):
+            return refusal
+        method = accepted.work.method
+        if not isinstance(method, Calibrates):
+            raise UserError("the method asks clients for no numbers before the first round")
+        with accepted.work.watching("measure"):
+            return encode(
+                "measured", {"numbers": method.measure(accepted.work.task, accepted.load.data(0, "train", 0))}
+            )
+
+    def _announce(self, message: Message, _: str) -> bytes:
+        head, accepted = message.head, self._read(message.head)
+        if refusal := self._consult(accepted.terms):
+            return refusal
+        if head["initial"] != digest(accepted.work.task.initial):
+            raise UserError(
+                "this site draws other initial weights than the server; install the same version of PyTorch"
+            )
+        folder = self._folder(accepted.id)
+        make_private(folder)
+        kept = {key: head[key] for key in ("run", "announcement", "rounds", "scores", "coterie", "initial")}
+        write_atomically(folder / RUN_FILE, sealed_json(kept), PRIVATE)
+        self._runs[accepted.id] = accepted
+        return encode("accepted", {"digest": accepted.terms.digest()})
+
+    def _consult(self, terms: Terms) -> bytes | None:
+        """Return the refusal of a run by the policy of the site, or None."""
+        verdict = policies.consult(self.policy, terms, self._state)
+        return None if verdict.kind == "accepted" else encode(verdict.kind, {"why": verdict.reason})
+
+    def _read(self, head: Mapping[str, Any]) -> Accepted:
+        """Build the work of a run from what the server announced, with this site's own data."""
+        announcement = Announcement.from_json(head["announcement"])
+        own = self._own.to(getattr(torch, announcement.dtype), torch.device("cpu"))
+        if announcement.labels == "global" and announcement.classes:
+            own = own.relabelled(announcement.classes)
+        if tuple(own.x.shape[1:]) != announcement.inputs.shape:
+            raise UserError(
+                f"the inputs of this site have shape {tuple(own.x.shape[1:])}, and those of the run "
+                f"{announcement.inputs.shape}"
+            )
+        load = Workload(announcement.work(torch.device("cpu")), own, Mean())
+        everything = json.dumps(head["announcement"], sort_keys=True).encode()
+        terms = Terms(
+            announcement=hashlib.sha256(everything).hexdigest(),
+            method=registry.name_of("method", announcement.method),
+            version=str(head["coterie"]),
+            rounds=int(head["rounds"]),
+            tensors=(*_forms(load.work.pattern), *_forms(load.work.letter, LETTER)),
+            scores=bool(head["scores"]),
+        )
+        return Accepted(str(head["run"]), load, terms, head["announcement"])
+
+    # -- rounds
+
+    def _update(self, message: Message, request: str) -> bytes:
+        head, run = message.head, self._accepted(message)
+        state, rnd = self._state_of(run), _round(head["round"])
+        pending = state.journal.pending
+        if pending is not None and pending.request == request:
+            return state.reply(pending)
+        personal = self._personal(run, state, message, commit=True)
+        shared, load = run.work.received(message.tree("shared")), run.load
+        told = {name: load.work.like.new_tensor(value) for name, value in head["told"].items()}
+        update = Call(partial(work.told_update, rnd=rnd), shared, [0], ([personal], [told]), ("train",), rnd.index)
+        tensors, numbers, mine, letter = self._one(load, update)
+        if not is_finite(mine):
+            raise UserError("the new personal state has NaN or infinite values")
+        if more := run.terms.excess([*_forms(tensors), *_forms(letter, LETTER)], ()):
+            raise UserError(f"the reply would contain more than what the site agreed to: {more}")
+        counts = None
+        if head["scored"] and run.terms.scores:
+            (scored,) = self._one(load, Call(work.score_updated, shared, [0], ([tensors], [mine]), ("test",)))
+            counts = _plain(scored)
+        reply = encode("reply", {"scores": counts}, tensors=tensors, numbers=numbers, letter=letter)
+        state.store_update(rnd.index, head["round"], request, mine, reply)
+        return reply
+
+    def _score(self, message: Message, _: str) -> bytes:
+        run = self._accepted(message)
+        if not run.terms.scores:
+            raise UserError("the run did not announce that it asks for scores")
+        state, load = self._state_of(run), run.load
+        personal = self._personal(run, state, message, commit=False)
+        splits = ("train", *(split for split in ("test", "validation") if split in load.federation.splits))
+        steps = partial(work.evaluate, steps=length(message.head["adapt"]))
+        counts = self._one(load, Call(steps, run.work.received(message.tree("shared")), [0], ([personal],), splits))
+        as_is, adapted = (dict(zip(splits, map(_plain, part), strict=True)) for part in (counts[::2], counts[1::2]))
+        return encode("scores", {"as_is": as_is, "adapted": adapted, "stored_bytes": num_bytes(personal)})
+
+    def _keep(self, message: Message, _: str) -> bytes:
+        run = self._accepted(message)
+        self._personal(run, self._state_of(run), message, commit=True)
+        return encode("kept", {})
+
+    def _finish(self, message: Message, _: str) -> bytes:
+        run = self._accepted(message)
+        personal = self._personal(run, self._state_of(run), message, commit=True)
+        self._store_model(run, message.tree("shared"), personal, int(message.head["round"]))
+        return encode("finished", {})
+
+    def _store_model(self, run: Accepted, shared: Tree, personal: Tree, index: int) -> None:
+        """Write what a model is made from: the shared model and the personal state, next to the announcement."""
+        folder, files = self._folder(run.id), {}
+        for name, tree in (("shared", shared), ("personal", personal)):
+            files[name] = write_atomically(folder / f"{name}.safetensors", save(packed(tree)), PRIVATE)
+        labels = list(self._own.labels)
+        kept = {"name": self.name, "round": index, "labels": labels, "sha256": files}
+        write_atomically(folder / MODEL_FILE, sealed_json(kept), PRIVATE)
+
+    # -- states
+
+    def _personal(self, run: Accepted, state: SiteState, message: Message, *, commit: bool) -> Tree:
+        """Return the personal state after the last round that the server counted. `commit` makes it the kept one."""
+        journal, expected = state.journal, int(message.head["state"])
+        pending = journal.pending
+        if pending is not None and pending.round == expected:
+            personal, rnd = state.update(pending), _round(pending.told)
+            method, load = run.work.method, run.load
+            if isinstance(method, Receives):
+                after = message.tree("shared") if message.head["after"] == "shared" else message.tree("after")
+                call = Call(partial(work.receive, rnd=rnd), run.work.received(after), [0], ([personal],))
+                (personal,) = self._one(load, call)
+            if isinstance(method, Exchanges):
+                call = Call(partial(work.read, rnd=rnd), {}, [0], ([personal], [message.tree("letter")]))
+                (personal,) = self._one(load, call)
+            if commit:
+                state.keep(personal)
+            return personal
+        if journal.round == expected:
+            return state.kept()
+        has = f"round {journal.round}" + (f" or {pending.round}" if pending else "")
+        raise UserError(
+            f"the server expects the state of this site to be that after round {expected}, but it is that after {has}. "
+            "Its folder of state was changed, or the server was set back"
+        )
+
+    def _state_of(self, run: Accepted) -> SiteState:
+        """Return the state of this site for a run. At first, it is created and prepares."""
+        state = SiteState(self._folder(run.id) / "state")
+        if not state.is_started:
+            created = run.work.create(self.name, run.load.num_outputs(0))
+            state.start(run.work.prepare(self.name, created, run.load.data(0, "train", 0)))
+        return state
+
+    def _accepted(self, message: Message) -> Accepted:
+        """Return a run that this site has accepted, also before it was started again."""
+        run = str(message.head["run"])
+        if run not in self._runs:
+            file = self._folder(run) / RUN_FILE
+            try:
+                self._runs[run] = self._read(read_json(file.read_bytes()))
+            except (FileNotFoundError, BrokenSealError):
+                raise UserError("this site has not accepted the run, or its record of it is damaged") from None
+        return self._runs[run]
+
+    def _folder(self, run: str) -> Path:
+        if not (run.isalnum() and run.isascii() and len(run) == 64):
+            raise UserError(f"{run[:80]!r} is not the identity of a run")
+        return self._state / RUNS / run
+
+    def _one(self, load: Workload, call: Call) -> list[Tree]:
+        (group,) = self._engine.each_client(load, call)
+        return [unstack(tree, 1)[0] for tree in group.results]
+
+
+def _round(tree: Mapping[str, Any]) -> Round:
+    return Round(**{**tree, "steps": length(tree["steps"])})
+
+
+def _plain(counts: Tree) -> dict[str, float]:
+    return {name: value.item() for name, value in counts.items()}
+
+
+def _forms(tree: Tree, prefix: str = "") -> list[Form]:
+    names = {name: str(value.dtype).removeprefix("torch.") for name, value in tree.items()}
+    return [Form(f"{prefix}{name}", tuple(value.shape), names[name]) for name, value in tree.items()]
+
+
+def _failed(why: str) -> bytes:
+    return encode("failed", {"why": why})

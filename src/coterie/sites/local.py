@@ -1,0 +1,145 @@
+"""A federation of real processes on this machine, for trying things out: a server, and sites with a part of some data.
+
+Everything is as it would be on several machines, with TLS, keys and policies. Only the data are made by dividing those
+of a recipe, and every site accepts every run.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from coterie.data.federation import Federation
+from coterie.errors import StoppedError, UserError
+from coterie.sites import certs, policy
+from coterie.sites.roster import FILE, Roster
+from coterie.storage.files import make_private
+
+logger = logging.getLogger("coterie")
+ADDRESS = "127.0.0.1"
+PATIENCE = 10.0
+"""Seconds for a process to end by itself."""
+
+
+@dataclass
+class Local:
+    """The processes and the folders of a federation on this machine."""
+
+    folder: Path
+    federation: Federation
+    port: int
+    server: subprocess.Popen[bytes] | None = None
+    sites: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def server_folder(self) -> Path:
+        """Folder with the certificates and the list of sites."""
+        return self.folder / "server"
+
+    @property
+    def run(self) -> Path:
+        """Folder of the run."""
+        return self.folder / "run"
+
+    def site(self, name: str) -> Path:
+        """Return the folder of a site."""
+        return self.folder / "sites" / name
+
+    def prepare(self) -> None:
+        """Make certificates, keys and data."""
+        make_private(self.folder)
+        certs.new(self.server_folder, [ADDRESS, "localhost"])
+        roster = Roster(self.server_folder / FILE)
+        for i, name in enumerate(self.federation.ids):
+            folder = self.site(name)
+            make_private(folder)
+            made = certs.site(folder, name)
+            roster.add(name, made.public.read_bytes())
+            (folder / policy.FILE).write_text('mode = "accept-all"\n')
+            _write_data(self.federation, i, folder / "data.npz")
+
+    def start(self, arguments: Sequence[str]) -> None:
+        """Start the server with further arguments, and all sites."""
+        listen = f"{ADDRESS}:{self.port}"
+        run = ["--resume", str(self.run)] if (self.run / "recipe.toml").exists() else ["--out", str(self.run)]
+        self.server = _start(
+            ["server", "--listen", listen, "--tls", str(self.server_folder), *run, *arguments],
+            self.folder / "server.log",
+        )
+        for name in self.federation.ids:
+            self.start_site(name)
+
+    def start_site(self, name: str) -> None:
+        """Start the process of a site, which starts its courier."""
+        folder, is_new = self.site(name), bool(self.federation.is_new[self.federation.ids.index(name)])
+        options = {"--server": f"{ADDRESS}:{self.port}", "--name": name, "--data": str(folder / "data.npz")}
+        options |= {
+            "--state": str(folder),
+            "--key": str(folder / f"{name}.key"),
+            "--ca": str(self.server_folder / certs.CA),
+        }
+        flags = ["--regression"] if not self.federation.labels else []
+        arguments = [part for option in options.items() for part in option]
+        self.sites[name] = _start(["client", *arguments, *flags, *(["--new"] if is_new else [])], folder / "site.log")
+
+    def check(self) -> None:
+        """Raise StoppedError if a site has ended."""
+        for name, process in self.sites.items():
+            if process.poll() is not None:
+                raise StoppedError(f"the site {name} has ended: {last_words(self.site(name) / 'site.log')}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        everyone = [process for process in (self.server, *self.sites.values()) if process is not None]
+        for process in everyone:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in everyone:
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def last_words(file: Path) -> str:
+    """Return the last lines of a log."""
+    lines = file.read_text(errors="replace").strip().splitlines() if file.exists() else []
+    return " ".join(lines[-3:]) or "it said nothing"
+
+
+def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as out:
+        return subprocess.Popen(  # noqa: S603 - a command of our own
+            [sys.executable, "-m", "coterie", *arguments],
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "COLUMNS": "200"},
+            start_new_session=True,
+        )
+
+
+def _write_data(federation: Federation, client: int, path: Path) -> None:
+    arrays: dict[str, Any] = {}
+    names = np.array(federation.labels) if federation.labels else None
+    for split, rows in federation.splits.items():
+        own = rows.row(client)
+        y = federation.y[own].numpy()
+        arrays[f"x_{split}"] = federation.x[own].numpy()
+        arrays[f"y_{split}"] = y if names is None else names[y]
+    if federation.edges is not None:
+        raise UserError("sites of a graph cannot be made from a recipe: each site would need its own edges")
+    np.savez(path, **arrays)

@@ -1,0 +1,276 @@
+"""The server of real sites: from the sites that are there to a run that is ready to start.
+
+1.  ask each site what it has                       hello
+2.  announce the work that follows from it          announce
+3.  leave out sites whose policy refuses, and announce again to the others, until all that are left have accepted
+"""
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from coterie.clients.announcement import Announcement, Inputs
+from coterie.clients.sites import Facts, Patience, Sites
+from coterie.clients.transport import Failure, Transport
+from coterie.clients.wire import BadMessageError, Message, decode, encode
+from coterie.clients.work import Work
+from coterie.core.data import Index
+from coterie.core.method import Calibrates
+from coterie.core.objective import Classification, Objective, Regression
+from coterie.core.tree import digest
+from coterie.errors import UserError
+from coterie.prepare import Prepared, check_names, rounds_of
+from coterie.recipe import Recipe
+from coterie.server.participation import Fixed
+from coterie.server.population import PopulationSettings, Presence
+from coterie.storage.origin import Origin
+
+logger = logging.getLogger("coterie")
+
+EVERYONE = 1_000_000_000
+"""Number of clients per round that takes all sites, also those that join later."""
+PAUSE = 2.0
+"""Seconds between two questions to a site at which a person has to decide."""
+
+
+class Known(NamedTuple):
+    """What a site has said about itself."""
+
+    facts: Facts
+    inputs: Inputs
+    targets: Mapping[str, float] | None
+    """Mean of the training targets, and sum of squares around it, if numbers are predicted."""
+
+
+class Reachable(Presence):
+    """The sites that are connected when a round begins."""
+
+    def __init__(self, clients: Sites, transport: Transport) -> None:
+        self._clients, self._transport = clients, transport
+        self._rounds: dict[int, Index] = {}
+
+    def present(self, index: int) -> Index:
+        if index not in self._rounds:
+            there = self._transport.connected()
+            ids, is_new = self._clients.ids, self._clients.is_new
+            self._rounds[index] = np.array(
+                [i for i, name in enumerate(ids) if name in there and not is_new[i]], np.int64
+            )
+        return self._rounds[index]
+
+
+class Ready(NamedTuple):
+    """A run with real sites before its first round."""
+
+    recipe: Recipe
+    prepared: Prepared[Sites]
+    origin: Origin
+
+
+def gather(recipe: Recipe, transport: Transport, names: Sequence[str], patience: Patience, wait: float) -> Ready:
+    """Ask the named sites to take part in a run, and prepare it with those that accept.
+
+    Args:
+        recipe: the recipe of the run. Its sections [data] and [partition] are not used: sites have their own data.
+        transport: the way to the sites.
+        names: names of the sites.
+        patience: how long to wait for replies.
+        wait: seconds to wait for the decisions of people at the sites.
+    """
+    recipe = _deployed(recipe)
+    known = _hello(transport, names, patience)
+    while True:
+        _check_alike(known)
+        ready = _prepared(recipe, transport, known, patience)
+        refused = _announce(ready, transport, patience, wait)
+        if not refused:
+            return ready
+        known = {name: each for name, each in known.items() if name not in refused}
+        if not known:
+            name, why = next(iter(refused.items()))
+            raise UserError(f"no site takes part in this run; {name}: {why}")
+
+
+def _deployed(recipe: Recipe) -> Recipe:
+    """Return the recipe as real sites need it."""
+    if recipe.population != PopulationSettings():
+        raise UserError("[population] simulates clients that come and go, which real sites do by themselves; remove it")
+    if recipe.engine.kind == "ray":
+        raise UserError('engine.kind = "ray" is for simulations; remove it')
+    run = replace(recipe.run, checkpoint_every=1)  # so that no round has to be repeated that sites have kept
+    return replace(recipe, data=None, partition=None, run=run)
+
+
+def _prepared(recipe: Recipe, transport: Transport, known: Mapping[str, Known], patience: Patience) -> Ready:
+    announcement = _announcement(recipe, known)
+    work = announcement.work(torch.device("cpu"))
+    announcement, work = _calibrated(recipe, announcement, work, transport, known, patience)
+    facts = {name: each.facts for name, each in known.items()}
+    origin: list[Origin] = []
+    clients = Sites(facts, announcement.classes, work, recipe.aggregate, transport, patience, run=lambda: origin[0].run)
+    origin.append(
+        Origin(recipe.as_dict(), {"federation": clients.fingerprint(), "initial model": digest(work.task.initial)})
+    )
+    check_names(recipe.method, clients.ids)
+    rounds = rounds_of(recipe, work, clients, Reachable(clients, transport))
+    if recipe.run.participation == "fixed" and recipe.run.clients_per_round is None:
+        rounds.participation = Fixed(EVERYONE)
+    return Ready(recipe, Prepared(announcement, clients, rounds), origin[0])
+
+
+def _hello(transport: Transport, names: Sequence[str], patience: Patience) -> dict[str, Known]:
+    """Ask each site what it has."""
+    known = {}
+    for name, message in sorted(_ask(transport, dict.fromkeys(names, encode("hello", {})), "facts", patience).items()):
+        try:
+            known[name] = _known(message.head)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{name} has sent facts that cannot be used: {type(error).__name__}: {error}") from None
+    return known
+
+
+def _known(head: Mapping[str, Any]) -> Known:
+    if head["coterie"] != (own := version("coterie")):
+        raise ValueError(f"the site has Coterie {head['coterie']}, and the server {own}; install the same version")
+    splits = {str(split): int(size) for split, size in head["splits"].items()}
+    if splits["train"] < 1 or min(splits.values()) < 0 or not {"train", "test"} <= splits.keys():
+        raise ValueError(f"numbers of examples {splits}")
+    labels = None if head["labels"] is None else tuple(head["labels"])
+    if labels is not None and not (labels and len({type(label) for label in labels} & {int, str}) == 1):
+        raise ValueError("labels must be whole numbers or text")
+    tokens = head["inputs"]["tokens"]
+    inputs = Inputs(tuple(map(int, head["inputs"]["shape"])), tokens and (int(tokens[0]), int(tokens[1])))
+    return Known(Facts(splits, labels, bool(head["is_new"])), inputs, head.get("targets"))
+
+
+def _check_alike(known: Mapping[str, Known]) -> None:
+    """Raise UserError if sites have different kinds of data."""
+    first, one = next(iter(known.items()))
+
+    def kind(each: Known) -> tuple[Any, ...]:
+        labels = each.facts.labels
+        return each.inputs.shape, each.inputs.tokens is None, None if labels is None else type(labels[0]).__name__
+
+    for name, other in known.items():
+        if kind(other) != kind(one):
+            raise UserError(
+                f"{name} and {first} have different data (shape of an input, whether inputs are numbers, type of the "
+                f"labels): {kind(other)} and {kind(one)}; all sites must have the same kind"
+            )
+    if all(each.facts.is_new for each in known.values()):
+        raise UserError("every site is a new user; start some without --new")
+
+
+def _announcement(recipe: Recipe, known: Mapping[str, Known]) -> Announcement:
+    labels = recipe.method.labels if recipe.model.labels == "auto" else recipe.model.labels
+    classes = tuple(sorted({label for each in known.values() for label in each.facts.labels or ()}))
+    largest = max(len(each.facts.labels or ()) for each in known.values())
+    inputs = next(iter(known.values())).inputs
+    if inputs.tokens is not None:
+        ranges = [each.inputs.tokens for each in known.values() if each.inputs.tokens]
+        inputs = replace(inputs, tokens=(min(low for low, _ in ranges), max(high for _, high in ranges)))
+    return Announcement(
+        method=recipe.method,
+        model=recipe.model,
+        labels=labels,
+        classes=classes,
+        num_outputs=max(1, len(classes) if labels == "global" else largest),
+        inputs=inputs,
+        objective=Classification() if classes else _regression(known),
+        seed=recipe.run.seed,
+        dtype=recipe.engine.dtype,
+    )
+
+
+def _regression(known: Mapping[str, Known]) -> Objective:
+    """Return the objective of numbers, scaled by the variance of the training targets of all sites that train."""
+    parts = [
+        (each.facts.splits["train"], each.targets) for each in known.values() if each.targets and not each.facts.is_new
+    ]
+    total = sum(size for size, _ in parts)
+    mean = math.fsum(size * told["mean"] for size, told in parts) / total
+    squares = math.fsum(told["squares"] + size * (told["mean"] - mean) ** 2 for size, told in parts)
+    return Regression(squares / total or 1.0)
+
+
+def _calibrated(
+    recipe: Recipe,
+    announcement: Announcement,
+    work: Work,
+    transport: Transport,
+    known: Mapping[str, Known],
+    patience: Patience,
+) -> tuple[Announcement, Work]:
+    """Fill in hyper-parameters that theory computes from numbers that each site announces."""
+    method = work.method
+    if not isinstance(method, Calibrates) or method.is_calibrated:
+        return announcement, work
+    training = [name for name, each in known.items() if not each.facts.is_new]
+    request = encode("measure", _terms(recipe, announcement, work, ""))
+    found = _ask(transport, dict.fromkeys(training, request), "measured", patience)
+    method = method.calibrate({name: found[name].head["numbers"] for name in training})
+    return replace(announcement, method=method), replace(work, method=method)
+
+
+def _terms(recipe: Recipe, announcement: Announcement, work: Work, run: str) -> dict[str, Any]:
+    """Return what a site needs to decide about a run, and to do its work."""
+    return {
+        "run": run,
+        "announcement": announcement.to_json(),
+        "initial": digest(work.task.initial),
+        "rounds": recipe.run.rounds,
+        "scores": True,
+        "coterie": version("coterie"),
+    }
+
+
+def _announce(ready: Ready, transport: Transport, patience: Patience, wait: float) -> dict[str, str]:
+    """Announce the run to all its sites. Returns the sites that refuse it, with their reasons."""
+    clients, announcement = ready.prepared.clients, ready.prepared.announcement
+    request = encode("announce", _terms(ready.recipe, announcement, clients.work, ready.origin.run))
+    waiting, refused, until = list(clients.ids), dict[str, str](), time.monotonic() + wait
+    told: set[str] = set()
+    while waiting:
+        found = _ask(transport, dict.fromkeys(waiting, request), None, patience)
+        refused |= {name: _why(message) for name, message in found.items() if message.kind in ("refused", "failed")}
+        waiting = [name for name, message in found.items() if message.kind == "waiting"]
+        for name in sorted(set(waiting) - told):
+            logger.info("%s: %s", name, _why(found[name]))
+            told.add(name)
+        if waiting and time.monotonic() > until:
+            refused |= dict.fromkeys(waiting, f"nobody at the site decided within {wait:.0f} s")
+            break
+        if waiting:
+            time.sleep(PAUSE)
+    for name, why in refused.items():
+        logger.warning("%s takes no part in this run: %s", name, why)
+    return refused
+
+
+def _ask(
+    transport: Transport, requests: Mapping[str, bytes], kind: str | None, patience: Patience
+) -> dict[str, Message]:
+    """Return the answers of all sites. Raises UserError if one is missing, or not of the kind that is asked for."""
+    found = {}
+    for name, answer in transport.ask(requests, patience.seconds):
+        if isinstance(answer, Failure):
+            raise UserError(f"{name} cannot be asked: {answer.reason}")
+        try:
+            message = decode(answer)
+        except BadMessageError as error:
+            raise UserError(f"the answer of {name} cannot be read: {error}") from None
+        if kind is not None and message.kind != kind:
+            raise UserError(f"{name} answers: {_why(message)}")
+        found[name] = message
+    return found
+
+
+def _why(message: Message) -> str:
+    return str(message.head.get("why", message.kind))
