@@ -43,6 +43,8 @@ from coterie.clients.flower_tell import tell
 LEASE = 15.0
 """Heartbeat interval that the SuperLink is told. After twice this time without one, the node counts as gone."""
 BEAT = 5.0
+AGAIN = 2.0
+"""Seconds in which a node that was just active is refused by mistake, and tries again."""
 STALLED = 30.0
 """Seconds without any new part of a message after which it is given up, and asked for again."""
 STARTING, AWAY = 503, (502, 503, 504)
@@ -84,18 +86,31 @@ class Fleet:
     def activate(self, node: int | None) -> int:
         """Tell the server that this node is here and holds no message. Returns its id.
 
-        `node` is its last known id. Without it, a node whose courier was killed is refused until its lease ends.
+        `node` is its last known id. Without it, a node that is still active is refused until its lease ends.
         """
+        end = time.monotonic() + (0.0 if node is None else AGAIN)
+        while True:
+            try:
+                self._node = Node(node_id=self._activate_once(node))
+            except LostError:  # it may have been activated, and is refused the next time
+                end = time.monotonic() + (2 * LEASE + AGAIN if node is None else AGAIN)
+            except NotAdmittedError:  # perhaps a heartbeat was on its way, and has activated it first
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(0.3)
+            else:
+                self.expelled.clear()
+                return int(self._node.node_id)
+
+    def _activate_once(self, node: int | None) -> int:
         if node is not None:
             with suppress(httpx.HTTPStatusError):
                 self._call("DeactivateNode", DeactivateNodeRequest(node_id=node))
         try:
             request = ActivateNodeRequest(public_key=self._key, heartbeat_interval=LEASE)
-            self._node = Node(node_id=self._call("ActivateNode", request).node_id)
+            return int(self._call("ActivateNode", request, may_lose=True).node_id)
         except httpx.HTTPStatusError as error:
             raise NotAdmittedError(error.response.status_code, flower_code(error.response)) from None
-        self.expelled.clear()
-        return int(self._node.node_id)
 
     def continue_as(self, node: int) -> bool:
         """Return to the network under an id, without activating the node. Returns whether the server accepts it."""
@@ -236,6 +251,7 @@ class Fleet:
             except httpx.TransportError as error:
                 broke = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             if may_lose and broke:
+                time.sleep(pause)
                 raise LostError("the connection broke")
             if pause == 0.1:
                 tell("waiting", "waiting for the server")
