@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "server": BASE | {"core", "aggregate", "measure", "clients.clients"},
     "clients": BASE
     | {"core", "aggregate", "measure", "storage", "models", "registry"}
-    | {"data.federation", "data.ragged"},
+    | {"data.federation", "data.ragged", "sites.socket"},
     "report": BASE | {"core", "measure", "data"},
     "track": BASE | {"measure", "report", "clients.clients", "server.rounds"},
     "recipe": BASE | {"core", "aggregate", "models", "data", "server", "registry"},

@@ -1,26 +1,28 @@
-"""A site process that answers with what it was asked, after its name. Run as a script.
+"""A site process that answers with what it was asked, after its name. Run as a script, with `python -I`.
 
-    echo_site.py SOCKET NAME [SECONDS [COUNTS]]
+    echo_site.py SOCKET NAME SECONDS ASKED
 
-It waits SECONDS before each answer, and appends a line to the file COUNTS for each request.
+It appends a line to the file ASKED for each request, and waits SECONDS before each answer.
 """
 
+import runpy
 import sys
 import time
 from pathlib import Path
 
-from coterie.sites.socket import serve
+CLIENTS = Path(__file__).parents[2] / "src" / "coterie" / "clients"
+runpy.run_path(str(CLIENTS / "flower_child.py"))["make_empty_package"]()  # spares the start of PyTorch
+
+from coterie.sites.socket import serve  # noqa: E402
 
 
 def main() -> None:
-    path, name, *rest = sys.argv[1:]
-    seconds = float(rest[0]) if rest else 0.0
+    path, name, seconds, asked = sys.argv[1:]
 
     def answer(request: bytes) -> bytes:
-        if rest[1:]:
-            with Path(rest[1]).open("a") as file:
-                file.write("asked\n")
-        time.sleep(seconds)
+        with Path(asked).open("a") as file:
+            file.write("asked\n")
+        time.sleep(float(seconds))
         return name.encode() + b":" + request
 
     serve(Path(path), answer)

@@ -1,9 +1,9 @@
-"""A process that ends as soon as its parent does. Run as a script, with `python -I`, and without Coterie.
+"""A process that ends as soon as its parent does, and loads little. Run as a script, with `python -I`.
 
-    flower_child.py PARENT (SCRIPT.py | superlink) ARGUMENTS
+    flower_child.py PARENT (MODULE | superlink) ARGUMENTS
 
-PARENT is the process that starts this one. The script runs in this process, so that no process in between has to be
-ended as well.
+PARENT is the process that starts this one. MODULE is one of this folder. It runs in this process, so that there is no
+process in between. The package `coterie` is an empty one here: its own start, which loads PyTorch, does not take place.
 """
 
 import ctypes
@@ -13,6 +13,8 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
+from types import ModuleType
 
 PR_SET_PDEATHSIG = 1
 
@@ -34,8 +36,15 @@ def _watch(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def make_empty_package() -> None:
+    """Let modules of Coterie be imported without the start of the package."""
+    package = ModuleType("coterie")
+    package.__path__ = [str(Path(__file__).parents[1])]
+    sys.modules["coterie"] = package
+
+
 def main() -> None:
-    """Run a script, or Flower's SuperLink."""
+    """Run a module of this folder, or Flower's SuperLink."""
     parent, target = int(sys.argv[1]), sys.argv[2]
     end_with(parent)
     sys.argv[:] = sys.argv[2:]
@@ -44,7 +53,8 @@ def main() -> None:
 
         flower_superlink()
     else:
-        runpy.run_path(target, run_name="__main__")
+        make_empty_package()
+        runpy.run_module(target, run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,11 @@
 """Keeps the processes of a server running: what ends is started again, and nothing outlives this process."""
 
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from coterie.clients.flower_command import CHILD
 
 PAUSES = (0.1, 0.5, 2.0, 5.0)
 """Seconds before a process that has ended is started again, longer each time that it ends within `STEADY` seconds."""
@@ -123,11 +120,6 @@ class Children:
             self._told(f"the {child.name} has ended ({_why(status)}) and is started again; its log is {child.log}")
         if child.process is None and now >= child.due and not self._closed:
             child.start()
-
-
-def script(target: str | Path, *arguments: str, parent: int) -> list[str]:
-    """Return the command of a process that ends with `parent`."""
-    return [sys.executable, "-I", str(CHILD), str(parent), str(target), *arguments]
 
 
 def _why(status: int) -> str:

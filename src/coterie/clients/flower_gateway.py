@@ -1,8 +1,8 @@
 """The only port of a server that is open to others: it passes what couriers need, and refuses everything else.
 
 A SuperLink answers anyone who reaches it: a stranger can register a key, submit a run, and so execute code. This
-gateway stands in front of it. It passes nine calls of the Fleet API, up to a size, and no other method or path. Run as
-a script, with `python -I`, and without Coterie. Each line on stdout is an event in JSON.
+gateway stands in front of it. It passes nine calls of the Fleet API, up to a size, and no other method or path. It
+runs in a process of its own. Each line on stdout is an event in JSON.
 """
 
 import argparse
@@ -98,7 +98,7 @@ class Gateway:
             return PlainTextResponse("the server is starting", 503)
         except httpx.TransportError:
             return PlainTextResponse("the server was stopped in the middle of this call", 502)
-        if answer.status_code in (400, 401, 403) and request.url.path != "/v1/fleet/deactivate-node":
+        if 400 <= answer.status_code < 500 and request.url.path != "/v1/fleet/deactivate-node":
             self._teller.refused(address(request), f"{reason(answer)} (key {fingerprint(request)})")
         kind = answer.headers.get("content-type", "application/octet-stream")
         return Response(answer.content, answer.status_code, media_type=kind)

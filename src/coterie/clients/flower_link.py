@@ -1,6 +1,6 @@
 """What the server does at its SuperLink: it registers keys, submits the run, sends messages and fetches replies.
 
-Only here and in `flower_courier.py` Flower's own classes are used. Flower's `Grid` is not used, because it waits for
+Flower's `Grid` is not used, because it waits for
 ever for a SuperLink that is restarted, sends signals to its own process, and waits 1 s for an object that is about to
 arrive.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import RecordDict
 from flwr.app.message import make_message
 from flwr.app.metadata import Metadata
 from flwr.common.constant import SUPERLINK_NODE_ID
@@ -49,6 +49,7 @@ from flwr.supercore.interceptors import (
 )
 from flwr.supercore.runtime import RuntimeHttpClient
 
+from coterie.clients.flower_record import from_message, to_record
 from coterie.clients.flower_stub import bundle, digest
 
 SERVERAPP = "flwr-serverapp"
@@ -103,10 +104,9 @@ class Arriving:
     def payload(self) -> bytes:
         """Return what the site sent. Raises ValueError if it is not a reply of a courier."""
         try:
-            message: Any = inflate_object_from_contents(self.id, self._contents)
-            return bytes(message.content["payload"]["bytes"].data)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not a courier's reply: {error!r}") from None
+            return from_message(inflate_object_from_contents(self.id, self._contents))
+        except KeyError as error:
+            raise ValueError(f"not a message of Flower: {error!r}") from None
 
 
 class Link:
@@ -266,9 +266,3 @@ class Link:
             if error.response.status_code in ENDED:
                 raise RunEndedError(f"the SuperLink refused {method}: {error.response.text[:200]}") from None
             raise
-
-
-def to_record(content: bytes) -> RecordDict:
-    """Wrap bytes as Flower sends them fastest: one array."""
-    array = Array(dtype="uint8", shape=(len(content),), stype="bytes", data=content)
-    return RecordDict({"payload": ArrayRecord({"bytes": array})})

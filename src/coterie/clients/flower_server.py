@@ -26,13 +26,14 @@ from filelock import FileLock, Timeout
 
 from coterie.clients import flower_version
 from coterie.clients.flower_asking import Asking
-from coterie.clients.flower_children import Child, Children, script
+from coterie.clients.flower_children import Child, Children
+from coterie.clients.flower_command import child_command
 from coterie.clients.flower_keys import inner_certificate, to_pem, write_private
 from coterie.clients.flower_link import UNREACHABLE, Link, Node, RunEndedError, Token
 from coterie.clients.transport import Failure, Transport, never
 from coterie.errors import UserError
 
-GATEWAY = Path(__file__).with_name("flower_gateway.py")
+GATEWAY = "coterie.clients.flower_gateway"
 START = 120.0
 """Seconds that the SuperLink may take to start. On a busy machine, it takes ten."""
 BEAT = 5.0
@@ -160,7 +161,7 @@ class FlowerTransport(Transport):
         files |= {"--database": self._folder / "link.db", "--superexec-auth-secret-file": self._folder / "secret"}
         arguments = [part for option, file in files.items() for part in (option, str(file.absolute()))]
         arguments += ["--host", "127.0.0.1", "--port", str(port), "--isolation", "process", "--enable-supernode-auth"]
-        command = script("superlink", *arguments, parent=os.getpid())
+        command = child_command("superlink", *arguments)
         environment = flower_version.environment(self._folder.absolute() / "flower")
         child = Child("SuperLink", command, environment, self._folder / "superlink.log")
         self._upstream, self._inner = f"https://127.0.0.1:{port}", certificate
@@ -185,7 +186,7 @@ class FlowerTransport(Transport):
 
         security = [] if tls is None else ["--certificate", str(tls / "server.crt"), "--key", str(tls / "server.key")]
         upstream = ["--upstream", self._upstream, "--upstream-ca", str(self._inner)]
-        command = script(GATEWAY, "--fd", str(outside.fileno()), *upstream, *security, parent=os.getpid())
+        command = child_command(GATEWAY, "--fd", str(outside.fileno()), *upstream, *security)
         descriptors = (outside.fileno(),)
         child = Child("gateway", command, dict(os.environ), self._folder / "gateway.log", heard, descriptors)
         self._children.add(child)

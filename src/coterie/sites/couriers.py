@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from coterie.clients.flower_command import EXITS, courier_command
+from coterie.clients.flower_command import courier_command
+from coterie.clients.flower_tell import EXITS
 from coterie.clients.flower_version import environment
 
 logger = logging.getLogger("coterie")

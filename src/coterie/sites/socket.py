@@ -18,7 +18,7 @@ from coterie.errors import UserError
 
 LENGTH = struct.Struct("<Q")
 LIMIT = 4 << 30
-"""Largest request that is read, in bytes."""
+"""Largest message that is read, in bytes."""
 
 
 class Stopped(BaseException):
@@ -55,18 +55,35 @@ def send(connection: socket.socket, content: bytes) -> None:
     connection.sendall(content)
 
 
-def receive(connection: socket.socket, limit: int) -> bytes:
-    """Receive bytes after their length. Raises ValueError if they end early or are more than `limit`."""
-    (length,) = LENGTH.unpack(_exactly(connection, LENGTH.size))
+def receive(connection: socket.socket, limit: int, hopeless: Callable[[], bool] = bool) -> bytes:
+    """Receive bytes after their length. Raises ValueError if they end early or are more than `limit`.
+
+    If the socket has a timeout, it is not the end, unless `hopeless` returns True by then.
+    """
+    (length,) = LENGTH.unpack(_exactly(connection, LENGTH.size, hopeless))
     if length > limit:
         raise ValueError(f"a message of {length} bytes, more than {limit}")
-    return _exactly(connection, length)
+    return _exactly(connection, length, hopeless)
 
 
-def _exactly(connection: socket.socket, length: int) -> bytes:
+def exchange(path: Path, request: bytes, hopeless: Callable[[], bool]) -> bytes:
+    """Send a request to the socket `path`, and return the reply. Raises TimeoutError as soon as it is `hopeless`."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        send(connection, request)
+        connection.settimeout(1.0)
+        return receive(connection, LIMIT, hopeless)
+
+
+def _exactly(connection: socket.socket, length: int, hopeless: Callable[[], bool]) -> bytes:
     content = bytearray()
     while len(content) < length:
-        part = connection.recv(min(length - len(content), 1 << 20))
+        try:
+            part = connection.recv(min(length - len(content), 1 << 20))
+        except TimeoutError:
+            if hopeless():
+                raise
+            continue
         if not part:
             raise ValueError("the connection ended in the middle of a message")
         content += part
