@@ -15,10 +15,8 @@ on the disk before a reply leaves. Requests can be repeated: the answer is the s
 """
 
 import hashlib
-import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -26,14 +24,10 @@ from typing import Any
 
 import torch
 
-from coterie import registry
-from coterie.aggregate.mean import Mean
 from coterie.clients import work
-from coterie.clients.announcement import Announcement
 from coterie.clients.engine import Call
 from coterie.clients.loop import Loop
 from coterie.clients.wire import BadMessageError, Message, decode, encode
-from coterie.clients.work import Work
 from coterie.clients.workload import Workload
 from coterie.core.method import Calibrates, Exchanges, Receives, Round, Tree
 from coterie.core.tree import digest, is_finite, num_bytes, unstack
@@ -41,11 +35,12 @@ from coterie.data.federation import Federation
 from coterie.errors import ClientError, DiskError, UserError
 from coterie.settings import length
 from coterie.sites import policy as policies
+from coterie.sites.accepted import Accepted, forms_of, read_run
 from coterie.sites.model import RUNS, read_accepted, write_accepted, write_model
 from coterie.sites.policy import Policy
 from coterie.sites.sent import SentLog
 from coterie.sites.state import SiteState
-from coterie.sites.terms import LETTER, Form, Terms
+from coterie.sites.terms import LETTER, Terms
 from coterie.storage.files import make_private
 
 logger = logging.getLogger("coterie")
@@ -53,21 +48,6 @@ TIMES = 3
 """How many replies a site gives to each round, at most. A server that was killed may ask for a round again."""
 MOST_NUMBERS = 32
 """Maximum number of single numbers in a reply."""
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """A run that this site takes part in."""
-
-    id: str
-    load: Workload
-    terms: Terms
-    announcement: Mapping[str, Any]
-
-    @property
-    def work(self) -> Work:
-        """The method and its task."""
-        return self.load.work
 
 
 class Declined(Exception):  # noqa: N818 - it is no error
@@ -141,7 +121,7 @@ class Agent:
 
     def _log(self, kind: str, run: str, index: int, reply: bytes) -> None:
         message = decode(reply)
-        forms = [*_forms(message.tree("tensors")), *_forms(message.tree("letter"), LETTER)]
+        forms = [*forms_of(message.tree("tensors")), *forms_of(message.tree("letter"), LETTER)]
         names = sorted({*message.tree("numbers"), *message.head} - {"kind", "version"})
         run_digest = self._runs[run].terms.digest() if run in self._runs else run
         if message.kind == "waiting" and reply in self._repeated:
@@ -167,7 +147,7 @@ class Agent:
         return encode("facts", facts)
 
     def _measure(self, message: Message, _: str) -> bytes:
-        accepted = self._read(message.head)
+        accepted = read_run(message.head, self._own)
         self._consult(accepted.terms)
         method = accepted.work.method
         if not isinstance(method, Calibrates):
@@ -178,7 +158,7 @@ class Agent:
             )
 
     def _announce(self, message: Message, _: str) -> bytes:
-        head, accepted = message.head, self._read(message.head)
+        head, accepted = message.head, read_run(message.head, self._own)
         self._consult(accepted.terms)
         if head["initial"] != digest(accepted.work.task.initial):
             raise UserError(
@@ -196,31 +176,6 @@ class Agent:
         verdict = policies.consult(self.policy, terms, self._state)
         if verdict.kind != "accepted":
             raise Declined(verdict.kind, verdict.reason)
-
-    def _read(self, head: Mapping[str, Any]) -> Accepted:
-        """Build the work of a run from what the server announced, with this site's own data."""
-        announcement = Announcement.from_json(head["announcement"])
-        own = self._own.to(getattr(torch, announcement.dtype), torch.device("cpu"))
-        if announcement.labels == "global" and announcement.classes:
-            own = own.relabelled(announcement.classes)
-        if tuple(own.x.shape[1:]) != announcement.inputs.shape:
-            raise UserError(
-                f"the inputs of this site have shape {tuple(own.x.shape[1:])}, and those of the run "
-                f"{announcement.inputs.shape}"
-            )
-        load = Workload(announcement.work(torch.device("cpu")), own, Mean())
-        asked = {**head["announcement"], "method": head["asked"]}
-        _check_calibrated(head["asked"], head["announcement"]["method"])
-        everything = json.dumps(asked, sort_keys=True).encode()
-        terms = Terms(
-            announcement=hashlib.sha256(everything).hexdigest(),
-            method=registry.name_of("method", announcement.method),
-            version=str(head["coterie"]),
-            rounds=int(head["rounds"]),
-            tensors=(*_forms(load.work.pattern), *_forms(load.work.letter, LETTER)),
-            scores=bool(head["scores"]),
-        )
-        return Accepted(str(head["run"]), load, terms, head["announcement"])
 
     # -- rounds
 
@@ -244,7 +199,7 @@ class Agent:
             raise UserError("the new personal state has NaN or infinite values")
         if len(numbers) > MOST_NUMBERS or any(value.numel() != 1 for value in numbers.values()):
             raise UserError(f"the reply would contain more than {MOST_NUMBERS} single numbers")
-        if more := run.terms.excess([*_forms(tensors), *_forms(letter, LETTER)], ()):
+        if more := run.terms.excess([*forms_of(tensors), *forms_of(letter, LETTER)], ()):
             raise UserError(f"the reply would contain more than what the site agreed to: {more}")
         counts = None
         if head["scored"] and run.terms.scores:
@@ -335,7 +290,7 @@ class Agent:
         """Return a run that this site has accepted, also before it was started again."""
         run = str(message.head["run"])
         if run not in self._runs:
-            self._runs[run] = self._read(read_accepted(self._folder(run)))
+            self._runs[run] = read_run(read_accepted(self._folder(run)), self._own)
         self._consult(self._runs[run].terms)  # a person may have changed their mind
         return self._runs[run]
 
@@ -349,26 +304,12 @@ class Agent:
         return [unstack(tree, 1)[0] for tree in group.results]
 
 
-def _check_calibrated(asked: Mapping[str, Any], method: Mapping[str, Any]) -> None:
-    """Raise UserError if a method differs from the one that the site was asked about in more than what it left open."""
-    for key, value in asked.items():
-        if isinstance(value, int | float) and method.get(key) != value:
-            raise UserError(f"the server has changed method.{key} from {value} to {method.get(key)}")
-    if asked["name"] != method["name"]:
-        raise UserError(f"the server has changed the method from {asked['name']} to {method['name']}")
-
-
 def _round(tree: Mapping[str, Any]) -> Round:
     return Round(**{**tree, "steps": length(tree["steps"])})
 
 
 def _plain(counts: Tree) -> dict[str, float]:
     return {name: value.item() for name, value in counts.items()}
-
-
-def _forms(tree: Tree, prefix: str = "") -> list[Form]:
-    names = {name: str(value.dtype).removeprefix("torch.") for name, value in tree.items()}
-    return [Form(f"{prefix}{name}", tuple(value.shape), names[name]) for name, value in tree.items()]
 
 
 def _failed(why: str) -> bytes:
