@@ -1,4 +1,4 @@
-"""The commands `coterie data fetch` and `coterie data show`."""
+"""The commands `coterie data fetch`, `show` and `split`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from coterie.cli.common import Changes, home
+from coterie.cli.common import Changes, RecipeArgument, home
 from coterie.errors import UserError
 
 DataArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a data set, from `coterie datasets`.")]
@@ -51,3 +51,24 @@ def show_data(
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(data_page(dealing, census.of_examples(examples), clients, problem), encoding="utf-8")
         Console().print(str(out), highlight=False, soft_wrap=True, markup=False)
+
+
+def split_data(
+    recipe: RecipeArgument,
+    changes: Changes = None,
+    out: Annotated[
+        Path, typer.Option(callback=home, metavar="DIR", help="Folder for the files, one NAME.npz for each client.")
+    ] = Path(),
+) -> None:
+    """Write the examples of each client of RECIPE to a file of its own, for example to try out real sites."""
+    from coterie import recipe as recipes
+    from coterie.data.own.export import write_client
+
+    federation = recipes.read(recipe, changes or []).federation()
+    paths = [out / f"{name}.npz" for name in federation.ids]
+    if taken := next((path for path in paths if path.exists()), None):
+        raise UserError(f"{taken} exists; choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    for client, path in enumerate(paths):
+        write_client(federation, client, path)
+        Console().print(str(path), highlight=False, soft_wrap=True, markup=False)

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
-
-import numpy as np
+from typing import Self
 
 from coterie.data.federation import Federation
-from coterie.errors import StoppedError, UserError
+from coterie.data.own.export import write_client
+from coterie.errors import StoppedError
 from coterie.sites import certs, policy
 from coterie.sites.roster import FILE, Roster
 from coterie.storage.files import make_private
@@ -64,7 +63,7 @@ class Local:
             made = certs.site(folder, name)
             roster.add(name, made.public.read_bytes())
             (folder / policy.FILE).write_text('mode = "accept-all"\n')
-            _write_data(self.federation, i, folder / "data.npz")
+            write_client(self.federation, i, folder / "data.npz")
 
     def start(self, arguments: Sequence[str]) -> None:
         """Start the server with further arguments, and all sites."""
@@ -130,16 +129,3 @@ def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
             env={**os.environ, "COLUMNS": "200"},
             start_new_session=True,
         )
-
-
-def _write_data(federation: Federation, client: int, path: Path) -> None:
-    arrays: dict[str, Any] = {}
-    names = np.array(federation.labels) if federation.labels else None
-    for split, rows in federation.splits.items():
-        own = rows.row(client)
-        y = federation.y[own].numpy()
-        arrays[f"x_{split}"] = federation.x[own].numpy()
-        arrays[f"y_{split}"] = y if names is None else names[y]
-    if federation.edges is not None:
-        raise UserError("sites of a graph cannot be made from a recipe: each site would need its own edges")
-    np.savez(path, **arrays)

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
+import reference as ref
 from coterie.data.federation import Federation
+from coterie.data.own.export import write_client
 from coterie.errors import UserError
 from data.own.make import NAMES, clients, rows, write_csv, write_images
 
@@ -221,3 +224,17 @@ def test_a_damaged_parquet_file_is_read_or_refused(tmp_path):
         except UserError:
             refused += 1
     assert 50 < refused < len(whole)
+
+
+def test_clients_written_to_files_are_read_again(tmp_path):
+    made = ref.federation((5, 3, 8))
+    for client, name in enumerate(made.ids):
+        write_client(made, client, tmp_path / f"{name}.npz")
+    found = Federation.from_folder(tmp_path)
+    assert found.ids == made.ids
+    assert found.labels == made.labels
+    for split in ("train", "test"):
+        for client in range(3):
+            mine, theirs = (each.data(client, split, "global") for each in (found, made))
+            assert torch.equal(mine.x, theirs.x)
+            assert torch.equal(mine.y, theirs.y)
