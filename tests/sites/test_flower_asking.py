@@ -21,12 +21,16 @@ class Reply:
     def payload(self):
         return self.content
 
+    @property
+    def id(self):
+        return f"reply to {self.question}"
+
 
 class Link:
     """A SuperLink that takes messages, and gives the replies that a test puts into it."""
 
     def __init__(self):
-        self.sent, self.answers, self.refused = [], [], set()
+        self.sent, self.answers, self.refused, self.forgotten = [], [], set(), []
 
     def send(self, requests, seconds, group):
         assert seconds > 0
@@ -38,6 +42,9 @@ class Link:
         found = [reply for reply in self.answers if reply.question in questions]
         self.answers = [reply for reply in self.answers if reply not in found]
         return found
+
+    def forget(self, questions, replies):
+        self.forgotten.append((sorted(questions), list(replies)))
 
     def fetch(self, reply):
         if reply.lost:
@@ -229,3 +236,16 @@ def test_the_last_pause_ends_with_the_time(link, nodes, clock):
     list(asking.step())
     assert asking.late()
     assert clock.now == pytest.approx(1000.02)
+
+
+def test_what_is_not_answered_is_deleted(asking, link, nodes, clock):
+    steps(asking, clock)
+    nodes["north"] = Node(1, b"", "at 2")
+    steps(asking, clock)
+    link.answers = [Reply("m0-2", b"south"), Reply("m1-1", b"a part", after=1000)]
+    steps(asking, clock)
+    later = asking.clean_up({"older": clock.now - 1, "old": clock.now + 1})
+    assert link.forgotten == [(["m0-1", "old", "older"], ["reply to m1-1"])]
+    assert set(later) == {"old", "m0-1"}  # sites may still reply to these
+    clock.sleep(60)
+    assert asking.clean_up(later) == {}

@@ -22,7 +22,7 @@ class Killer:
         self.thread = threading.Thread(target=self.run)
 
     def run(self):
-        while not self.stopped.wait(3):
+        while not self.stopped.wait(5):
             self.killed.append(kind := self.draw.choice(["courier", "site process", "gateway", "SuperLink"]))
             site = self.draw.choice(self.sites)
             if kind == "courier":

@@ -274,15 +274,26 @@ def test_without_tls_only_this_machine_may_connect(tmp_path):
 def test_messages_do_not_pile_up_in_the_database(federation):
     def count():
         database = sqlite3.connect(federation.folder / "server" / "link.db")
-        tables = ("objects", "object_children", "run_objects", "message_ins", "message_res", "object_push_sessions")
-        counts = [database.execute(f"select count(*) from {table}").fetchone()[0] for table in tables]
+        tables = ("objects", "object_children", "run_objects", "message_res", "object_push_sessions")
+        counts = {table: database.execute(f"select count(*) from {table}").fetchone()[0] for table in tables}
         database.close()
         return counts
 
-    before = count()
-    for _ in range(3):
-        federation.ask("north", "south", content=os.urandom(100_000))
-    assert count() == before
+    content = os.urandom(100_000)
+    federation.ask("north", "south", content=content)
+    with federation.south.taking(2):
+        answers = federation.transport.ask(
+            {"north": content, "south": content}, 60, lambda answered: len(answered) == 1
+        )
+        assert {name: isinstance(answer, Failure) for name, answer in answers} == {"north": False, "south": True}
+        answers = federation.transport.ask({"south": content}, 60)
+        assert next(answers)[0] == "south"
+    asked = federation.south.asked()
+    with federation.south.taking(60):
+        assert federation.ask("south", content=content, seconds=1)["south"].code == "late"
+        until(lambda: federation.south.asked() > asked, "the site works")
+    federation.ask("north", "south")
+    assert count() == dict.fromkeys(count(), 0)
 
 
 def test_a_run_of_somebody_else_is_refused_by_server_and_courier(federation):

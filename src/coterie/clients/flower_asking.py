@@ -126,6 +126,16 @@ class Asking:
         if self.waiting:
             time.sleep(max(min(pause, self._end - now), 0.0))
 
+    def clean_up(self, earlier: Mapping[str, float]) -> dict[str, float]:
+        """Delete what has not been answered, so that it does not fill the disk.
+
+        `earlier` are messages of earlier questions with the times of their ends. Those to which a site may still reply,
+        because their time is not over, are returned together with those of this question.
+        """
+        unanswered = {**earlier, **dict.fromkeys(self._open, self._end)}
+        self._link.forget(unanswered, [reply.id for _, reply in self._arriving])
+        return {message: end for message, end in unanswered.items() if end > time.monotonic()}
+
     def failure(self, name: str, seconds: float) -> Failure:
         """Return why a site that is still waited for has not answered."""
         if name in self._asked:

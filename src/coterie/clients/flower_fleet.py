@@ -43,8 +43,8 @@ from coterie.clients.flower_tell import tell
 LEASE = 15.0
 """Heartbeat interval that the SuperLink is told. After twice this time without one, the node counts as gone."""
 BEAT = 5.0
-AGAIN = 2.0
-"""Seconds in which a node that was just active is refused by mistake, and tries again."""
+AGAIN, PAUSE = 6, 0.3
+"""How often a node that was just active may be refused by mistake, and the seconds before it tries again."""
 STALLED = 30.0
 """Seconds without any new part of a message after which it is given up, and asked for again."""
 STARTING, AWAY = 503, (502, 503, 504)
@@ -88,16 +88,17 @@ class Fleet:
 
         `node` is its last known id. Without it, a node that is still active is refused until its lease ends.
         """
-        end = time.monotonic() + (0.0 if node is None else AGAIN)
+        left = 0 if node is None else AGAIN
         while True:
             try:
                 self._node = Node(node_id=self._activate_once(node))
             except LostError:  # it may have been activated, and is refused the next time
-                end = time.monotonic() + (2 * LEASE + AGAIN if node is None else AGAIN)
+                left = AGAIN + (0 if node is not None else int(2 * LEASE / PAUSE))
             except NotAdmittedError:  # perhaps a heartbeat was on its way, and has activated it first
-                if time.monotonic() >= end:
+                if left == 0:
                     raise
-                time.sleep(0.3)
+                left -= 1
+                time.sleep(PAUSE)
             else:
                 self.expelled.clear()
                 return int(self._node.node_id)

@@ -6,7 +6,7 @@ arrive.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,8 +54,8 @@ from coterie.clients.flower_stub import bundle, digest
 
 SERVERAPP = "flwr-serverapp"
 """Flower's name for the kind of task that this process takes."""
-UNREACHABLE = (httpx.TransportError,)
-"""What is raised while the SuperLink is restarted."""
+UNREACHABLE = (httpx.TransportError, httpx.HTTPStatusError)
+"""What is raised while the SuperLink is restarted, or if it fails in a call."""
 ENDED = (401, 403)
 """Status codes that say that the run has ended at the SuperLink."""
 
@@ -255,9 +255,19 @@ class Link:
             if not answer.object_available:
                 return False
             reply.add(name, answer.object_content)
-        request = ConfirmMessageReceivedRequest(node=node, run_id=self._run, message_object_id=reply.id)
-        self._ask("ConfirmMessageReceived", request)
+        self._delete(reply.id)
         return True
+
+    def forget(self, questions: Collection[str], replies: Iterable[str]) -> None:
+        """Delete the objects of messages and replies that are no longer of interest."""
+        late = [reply.id for reply in self.replies(questions)] if questions else []
+        for message in (*questions, *replies, *late):
+            self._delete(message)
+
+    def _delete(self, message: str) -> None:
+        node = NodeProto(node_id=SUPERLINK_NODE_ID)
+        request = ConfirmMessageReceivedRequest(node=node, run_id=self._run, message_object_id=message)
+        self._ask("ConfirmMessageReceived", request)
 
     def _ask(self, method: str, request: Any) -> Any:
         try:

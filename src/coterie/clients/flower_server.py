@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import httpx
 from filelock import FileLock, Timeout
 
 from coterie.clients import flower_version
@@ -71,6 +72,7 @@ class FlowerTransport(Transport):
         self._folder, self._roster, self._limit, self._told = folder, roster, limit, told
         self._names: dict[bytes, str] = {}
         self._synchronized: Mapping[str, str] | None = None
+        self._unanswered: dict[str, float] = {}
         self._ended, self._closing = threading.Event(), threading.Event()
         with ExitStack() as cleanup:
             self._hold_folder(cleanup, resume)
@@ -113,6 +115,15 @@ class FlowerTransport(Transport):
         for name in [name for name, content in requests.items() if len(content) > self._limit]:
             yield name, Failure("too large", f"a request of {len(requests.pop(name))} bytes, more than {self._limit}")
         asking = Asking(self._link, requests, seconds, self._nodes, self._limit)
+        try:
+            yield from self._ask(asking, enough)
+            for name in asking.waiting:
+                yield name, asking.failure(name, seconds)
+        finally:
+            with suppress(*UNREACHABLE, RunEndedError):
+                self._unanswered = asking.clean_up(self._unanswered)
+
+    def _ask(self, asking: Asking, enough: Callable[[set[str]], bool]) -> Iterator[tuple[str, bytes | Failure]]:
         answered: set[str] = set()
         while asking.waiting and not asking.late() and not enough(answered):
             try:
@@ -124,12 +135,12 @@ class FlowerTransport(Transport):
                     if not isinstance(answer, Failure):
                         answered.add(name)
                     yield name, answer
-            except UNREACHABLE:
-                time.sleep(0.2)  # the SuperLink is being started again
+            except UNREACHABLE as error:  # the SuperLink is being started again
+                if isinstance(error, httpx.HTTPStatusError):
+                    self._told(f"the SuperLink has failed in a call, which is repeated: {error}")
+                time.sleep(0.3)
             except RunEndedError:
                 self._ended.set()
-        for name in asking.waiting:
-            yield name, asking.failure(name, seconds)
 
     def close(self) -> None:
         """End the run, the gateway and the SuperLink."""
@@ -227,6 +238,7 @@ class FlowerTransport(Transport):
     def _renew(self) -> None:
         token = self._link.submit()
         self._ended.clear()
+        self._unanswered.clear()  # they are messages of the earlier run
         write_private(self._folder / "link.json", json.dumps(token._asdict()).encode())
         self._told("submitted a new Flower run")
 
