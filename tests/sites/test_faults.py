@@ -228,6 +228,49 @@ def test_a_site_leaves_and_returns(federation, tmp_path):
     assert found.history[-1].eval.existing.as_is.clients == 3
 
 
+def test_no_round_is_played_without_sites(federation, tmp_path):
+    def leaving(name, request, answer):
+        asked = decode(request)
+        if asked.kind == "update" and asked.head["round"]["index"] == 2 and name == "client-2":
+            transport.away = set(federation.ids)
+        return answer(request)
+
+    transport = Direct(federation, tmp_path / "sites", leaving)
+    with pytest.raises(StoppedError, match="round 3: only 0 of 3 sites are connected, fewer than 1"):
+        deployed(recipe("pflego", clients_per_round=3), transport, tmp_path / "run", seconds=0.1)
+    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_site_joins_between_rounds(crash, tmp_path):
+    """It takes part from the next round on, and a server that was killed still knows it."""
+    federation, killed = ref.federation((5, 3, 8, 4)), []
+    settings = recipe("pflego", rounds=5, clients_per_round=None)
+
+    def joining(name, request, answer):
+        asked = decode(request)
+        if asked.kind == "update" and asked.head["round"]["index"] == 2:
+            transport.away = set()
+        if crash and asked.kind == "update" and asked.head["round"]["index"] == 4 and not killed:
+            killed.append(name)
+            raise Crash
+        return answer(request)
+
+    transport, names = Direct(federation, tmp_path / "sites", joining), ["client-0", "client-1", "client-2"]
+    transport.away = {"client-3"}
+    for resume in range(1 + crash):
+        made = ready(settings, transport, names)
+        training = Training(made.asking.recipe, made.prepared, tmp_path / "run", resume=bool(resume))
+        try:
+            found = training.play()
+        except Crash:
+            continue
+    cohorts = [set(record.cohort) for record in found.history]
+    assert cohorts == [set(names)] * 2 + [{*names, "client-3"}] * 3
+    assert found.history[-1].eval.existing.as_is.clients == 4
+    states(transport)["client-3"]
+
+
 def test_a_policy_refuses_and_the_others_train(federation, tmp_path):
     settings = recipe("pflego", clients_per_round=None)
     transport = Direct(federation, tmp_path)

@@ -41,8 +41,10 @@ def test_a_new_site_gets_a_model_of_its_own(method: str, new: str, tmp_path: Pat
     """With personal heads, it may have classes that no other site has."""
     federation = ref.federation((5, 3, 8, 8))
     transport = Direct(federation, tmp_path)
+    transport.away = {new}
     made = ready(recipe(method), transport, sorted({*federation.ids} - {new}))
     run = Training(made.asking.recipe, made.prepared).play()
+    transport.away = set()
     (welcomed,) = welcome(made, run.shared, transport, [new])
     assert welcomed.name == new
     model = coterie.load(tmp_path / new).model()
@@ -57,8 +59,10 @@ def test_a_new_site_gets_a_model_of_its_own(method: str, new: str, tmp_path: Pat
 def test_a_new_site_whose_policy_refuses_is_left_out(tmp_path: Path) -> None:
     federation = ref.federation((5, 3, 8))
     transport = Direct(federation, tmp_path)
+    transport.away = {"client-2"}
     made = ready(recipe("pflego"), transport, ["client-0", "client-1"])
     run = Training(made.asking.recipe, made.prepared).play()
+    transport.away = set()
     (tmp_path / "client-2").mkdir()
     (tmp_path / "client-2" / "policy.toml").write_text('mode = "accept-listed"\n')
     assert not welcome(made, run.shared, transport, ["client-2"])

@@ -18,6 +18,7 @@ from coterie.cli.local import local
 from coterie.cli.reproduce import reproduce
 from coterie.cli.run import run
 from coterie.cli.server import server
+from coterie.cli.status import status
 from coterie.cli.sweep import sweep
 from coterie.errors import DiskError, DivergedError, StoppedError, UserError
 
@@ -56,6 +57,7 @@ sites_app.command("remove")(sites.remove_site)
 app.add_typer(sites_app, name="sites")
 app.add_typer(client_app, name="client")
 app.command()(courier)
+app.command()(status)
 app.command(cls=WithHints)(local)
 
 

@@ -56,6 +56,9 @@ def server(
     quorum: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the cohort that has to reply, so that a round counts.")
     ] = 1.0,
+    minimum: Annotated[
+        int, typer.Option(min=1, help="Number of sites that have to be connected when a round begins.")
+    ] = 1,
     scores: Annotated[
         bool, typer.Option("--scores/--no-scores", help="Whether sites are asked for scores of their models.")
     ] = True,
@@ -104,7 +107,7 @@ def server(
     try:
         logger.info("listening on %s", transport.address)
         names = _connected(transport, roster, needed, number, wait, interrupted)
-        ready = gather(Asking(settings, Patience(deadline, quorum), wait, scores), transport, names)
+        ready = gather(Asking(settings, Patience(deadline, quorum, minimum=minimum), wait, scores), transport, names)
         shared = _train(ready, folder, resume is not None, interrupted, as_json)
         if serve:
             _serve(ready, shared, transport, roster, interrupted)

@@ -73,6 +73,8 @@ class Patience:
     """Share of the cohort that has to reply, so that the round counts."""
     attempts: int = 3
     """Number of times that a round is asked for."""
+    minimum: int = 1
+    """Number of sites that have to be connected when a round begins."""
 
 
 class Sites(Clients):
@@ -101,15 +103,17 @@ class Sites(Clients):
             run: returns the identity of the run, which is known once its folder is.
             scores: whether sites are asked for scores.
         """
-        self.ids: list[str] = list(facts)
-        self.is_new = np.array([each.is_new for each in facts.values()])
+        self.ids: list[str] = []
+        self.is_new = np.zeros(0, np.bool_)
         self.splits = ["test", *(["validation"] if any("validation" in each.splits for each in facts.values()) else [])]
         self.engine_name, self.reason = "sites", f"{len(facts)} sites with data of their own"
-        self.work, self.facts = work, dict(facts)
-        self.classes = Ragged.of([_places(each.labels, classes) for each in facts.values()])
+        self.work, self.facts = work, dict[str, Facts]()
+        self._names_of_classes = list(classes)
+        self._joined: dict[str, Facts] = {}
+        """Sites that came later."""
         self._rule, self._transport, self._patience, self._run = rule, transport, patience, run
         self._scores = scores
-        self._counted = dict.fromkeys(range(len(facts)), 0)
+        self._counted: dict[int, int] = {}
         """For each site, the last round that counts and in which it took part."""
         self._owed: dict[int, Owed] = {}
         self._latest = 0
@@ -117,12 +121,26 @@ class Sites(Clients):
         self._answered: list[int] = []
         """The sites whose replies it contains."""
         self._store = PersonalStore(lambda _: {}, len(facts), torch.device("cpu"))
+        for name, each in facts.items():
+            self._add(name, each)
+
+    def add(self, name: str, facts: Facts) -> None:
+        """Add a site that has come later. Its number is the next one."""
+        self._joined[name] = facts
+        self._add(name, facts)
+
+    def _add(self, name: str, facts: Facts) -> None:
+        self._counted[len(self.ids)] = 0
+        self.ids.append(name)
+        self.facts[name] = facts
+        self.is_new = np.append(self.is_new, facts.is_new)
+        self.classes = Ragged.of([_places(self.facts[each].labels, self._names_of_classes) for each in self.ids])
 
     def sizes(self, split: str = "train") -> Index:
         return np.array([self.facts[name].splits.get(split, 0) for name in self.ids])
 
     def fingerprint(self) -> str:
-        told = {name: asdict(each) for name, each in self.facts.items()}
+        told = {name: asdict(each) for name, each in self.facts.items() if name not in self._joined}
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def personal(self, client: int) -> Tree:
@@ -224,7 +242,7 @@ class Sites(Clients):
 
     def save(self, folder: Path, index: int, trees: Mapping[str, Tree], run: str) -> None:
         text = {
-            "ids": self.ids,
+            "joined": {name: asdict(facts) for name, facts in self._joined.items()},
             "latest": self._latest,
             "counted": self._counted,
             "owed": {client: owed.round for client, owed in self._owed.items()},
@@ -240,6 +258,9 @@ class Sites(Clients):
         if (known := trees.pop(SITES, None)) is not None:
             text = json.loads(bytes(known["json"].tolist()))
             self._counted = {int(client): number for client, number in text["counted"].items()}
+            for name, told in text["joined"].items():
+                labels = None if told["labels"] is None else tuple(told["labels"])
+                self.add(name, Facts(told["splits"], labels, told["is_new"]))
             self._latest = text["latest"]
             latest = {f"after-{self._latest}": trees["shared"] if isinstance(self.work.method, Receives) else {}}
             self._owed = {

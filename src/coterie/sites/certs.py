@@ -153,6 +153,12 @@ def check(folder: Path, names: Sequence[str] = ()) -> Description:
     return found
 
 
+def names_in(pem: str) -> tuple[tuple[str, ...], datetime]:
+    """Return the names and addresses that a server certificate in PEM form is for, and when it expires."""
+    certificate = x509.load_pem_x509_certificate(pem.encode())
+    return _names(certificate), certificate.not_valid_after_utc
+
+
 def site(folder: Path, name: str) -> SiteKey:
     """Make the key pair of a site. The files are in OpenSSH format, which Flower reads."""
     made = SiteKey(folder / f"{check_name(name)}.key", folder / f"{name}.pub")

@@ -8,7 +8,7 @@
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from coterie.core.data import Index
 from coterie.core.method import Calibrates
 from coterie.core.objective import Classification, Objective, Regression
 from coterie.core.tree import Tree, digest
-from coterie.errors import UserError
+from coterie.errors import StoppedError, UserError
 from coterie.prepare import Prepared, check_names, rounds_of
 from coterie.recipe import Recipe
 from coterie.server.participation import Fixed
@@ -50,20 +50,42 @@ class Known(NamedTuple):
 
 
 class Reachable(Presence):
-    """The sites that are connected when a round begins."""
+    """The sites that are connected when a round begins. A site that comes later joins if it accepts the run."""
 
-    def __init__(self, clients: Sites, transport: Transport) -> None:
-        self._clients, self._transport = clients, transport
+    def __init__(
+        self, clients: Sites, transport: Transport, patience: Patience, join: Callable[[str], Facts | None]
+    ) -> None:
+        self._clients, self._transport, self._patience, self._join = clients, transport, patience, join
         self._rounds: dict[int, Index] = {}
+        self._declined: set[str] = set()
 
     def present(self, index: int) -> Index:
         if index not in self._rounds:
-            there = self._transport.connected()
+            there = self._connected(index) if index else self._transport.connected()
+            for name in sorted(there - set(self._clients.ids) - self._declined) if index > 1 else ():
+                if (facts := self._join(name)) is None:
+                    self._declined.add(name)
+                else:
+                    self._clients.add(name, facts)
+                    logger.info("round %d: %s joins, with %d training examples", index, name, facts.splits["train"])
             ids, is_new = self._clients.ids, self._clients.is_new
             self._rounds[index] = np.array(
                 [i for i, name in enumerate(ids) if name in there and not is_new[i]], np.int64
             )
         return self._rounds[index]
+
+    def _connected(self, index: int) -> set[str]:
+        """Wait until enough sites are connected for a round."""
+        end = time.monotonic() + self._patience.seconds
+        training = {name for name, each in self._clients.facts.items() if not each.is_new}
+        while len((there := self._transport.connected()) & training) < self._patience.minimum:
+            if time.monotonic() > end:
+                raise StoppedError(
+                    f"round {index}: only {len(there & training)} of {len(training)} sites are connected, fewer than "
+                    f"{self._patience.minimum}. The run stops here, and can be resumed"
+                )
+            time.sleep(PAUSE / 4)
+        return there
 
 
 class Asking(NamedTuple):
@@ -126,10 +148,35 @@ def _prepared(asking: Asking, transport: Transport, known: Mapping[str, Known]) 
         Origin(recipe.as_dict(), {"federation": clients.fingerprint(), "initial model": digest(work.task.initial)})
     )
     check_names(recipe.method, clients.ids)
-    rounds = rounds_of(recipe, work, clients, Reachable(clients, transport))
+    terms = _terms(asking, announcement, work, origin[0].run)
+
+    def join(name: str) -> Facts | None:
+        return _joined(name, transport, asking, terms, announcement)
+
+    rounds = rounds_of(recipe, work, clients, Reachable(clients, transport, patience, join))
     if recipe.run.participation == "fixed" and recipe.run.clients_per_round is None:
         rounds.participation = Fixed(EVERYONE)
     return Ready(asking, Prepared(announcement, clients, rounds), origin[0])
+
+
+def _joined(
+    name: str, transport: Transport, asking: Asking, terms: Mapping[str, Any], announcement: Announcement
+) -> Facts | None:
+    """Ask a site that has come later to take part. Returns what it has, or None if it does not fit or refuses."""
+    if asking.recipe.run.participation == "unequal":
+        return None  # there is no probability for it
+    try:
+        (known,) = _hello(transport, [name], asking.patience).values()
+        unknown = set(known.facts.labels or ()) - set(announcement.classes)
+        if known.inputs.shape != announcement.inputs.shape or unknown:
+            raise UserError(f"{name} has inputs or labels that no other site has")
+        (answer,) = _ask(transport, {name: encode("announce", terms)}, None, asking.patience).values()
+        if answer.kind != "accepted":
+            raise UserError(f"{name}: {_why(answer)}")
+    except UserError as error:
+        logger.warning("%s; it takes no part in this run", error)
+        return None
+    return known.facts
 
 
 def _hello(transport: Transport, names: Sequence[str], patience: Patience) -> dict[str, Known]:
