@@ -113,6 +113,16 @@ class Run:
         return self._federation
 
     @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input of the models."""
+        return self._announcement.inputs.shape
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether inputs are tokens, and not quantities."""
+        return self._announcement.inputs.tokens is not None
+
+    @property
     def shared(self) -> Tree:
         """A copy of the shared model."""
         return {name: value.clone() for name, value in self._shared.items()}

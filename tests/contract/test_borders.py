@@ -57,7 +57,7 @@ MAY_IMPORT = {
     "sites": BASE
     | {"core", "aggregate.mean", "clients", "data", "measure", "prepare", "recipe", "registry", "server", "storage"},
     "cli": BASE
-    | {"clients", "core.tree", "data.own"}
+    | {"clients", "core.tree", "data.own", "run"}
     | {"lab", "measure", "report", "storage", "track", "recipe", "registry", "sites", "training"},
     "__main__": {"cli"},
     "__init__": {"errors", "data.federation", "recipe", "run", "training", "methods"},

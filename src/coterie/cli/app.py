@@ -15,6 +15,7 @@ from coterie.cli.client import client_app, courier
 from coterie.cli.common import complain, logger, screen
 from coterie.cli.hints import WithHints
 from coterie.cli.local import local
+from coterie.cli.predict import predict
 from coterie.cli.reproduce import reproduce
 from coterie.cli.run import run
 from coterie.cli.server import server
@@ -58,6 +59,7 @@ app.add_typer(sites_app, name="sites")
 app.add_typer(client_app, name="client")
 app.command()(courier)
 app.command()(status)
+app.command()(predict)
 app.command(cls=WithHints)(local)
 
 
