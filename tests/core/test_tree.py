@@ -163,6 +163,13 @@ def test_integers_and_the_empty_tree_are_finite() -> None:
     assert is_finite({})
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_numbers_whose_sum_overflows_are_finite(dtype: torch.dtype) -> None:
+    largest = {"a": torch.full((2, 3), torch.finfo(dtype).max, dtype=dtype), "b": torch.ones(2)}
+    assert is_finite(largest)
+    assert finite_rows(2, largest).tolist() == [True, True]
+
+
 def test_num_bytes_counts_elements_by_their_own_width() -> None:
     mixed = {
         "a": torch.zeros(3, 5, dtype=torch.float32),

@@ -111,10 +111,13 @@ def moved(trees: Sequence[Tree], device: torch.device) -> list[Tree]:
 def finite_rows(size: int, *trees: Mapping[str, Tensor]) -> Tensor:
     """Return which rows of the stacked trees hold finite numbers only. The answers leave the device together.
 
-    It tests sums, which is fast: a sum is not finite if one of its terms is not.
+    A sum is not finite if one of its terms is not. Sums are fast, so they are tested first.
     """
-    rows = [torch.isfinite(value.reshape(size, -1).sum(1)) for tree in trees for value in tree.values()]
-    return _all(rows) if rows else torch.ones(size, dtype=torch.bool)
+    rows = [value.reshape(size, -1) for tree in trees for value in tree.values()]
+    if not rows:
+        return torch.ones(size, dtype=torch.bool)
+    finite = _all([torch.isfinite(each.sum(1)) for each in rows])
+    return finite if finite.all() else _all([torch.isfinite(each).all(1) for each in rows])
 
 
 def like(pattern: Tree, values: Mapping[str, Tensor]) -> Tree:
@@ -131,9 +134,14 @@ def _laid_out(own: Tensor, value: Tensor) -> Tensor:
 
 
 def is_finite(*trees: Mapping[str, Tensor]) -> bool:
-    """Return whether all numbers in the trees are finite. The answer leaves the device once."""
-    finite = [torch.isfinite(value).all() for tree in trees for value in tree.values()]
-    return not finite or bool(_all(finite))
+    """Return whether all numbers in the trees are finite. The answer leaves the device once, or twice if it is no.
+
+    A sum is not finite if one of its terms is not. Sums are fast, so they are tested first.
+    """
+    values = [value for tree in trees for value in tree.values()]
+    if not values or torch.isfinite(sum(value.sum() for value in values)):  # type: ignore[arg-type]
+        return True
+    return bool(_all([torch.isfinite(value).all() for value in values]))
 
 
 def _all(answers: Sequence[Tensor]) -> Tensor:
