@@ -201,6 +201,6 @@ def test_commands_in_the_readme_exist():
     commands |= {group.name for group in app.registered_groups}
     text = (ROOT / "README.md").read_text()
     listings = {"methods", "datasets", "partitions", "models", "settings", "recipes"}
-    deployment = {"certs", "sites", "server", "client", "courier", "local"}
+    deployment = {"certs", "sites", "server", "client", "courier", "local", "status", "predict"}
     assert {"run", "bench", "data", "reproduce", "sweep"} | deployment | listings == commands
     assert set(re.findall(r"coterie ([a-z]+)", text)) <= commands

@@ -40,6 +40,7 @@ class Ring(Exchanges):
                 "shape": {**letter, "a": own[:1]},
                 "type": {**letter, "n": own[0]},
                 "not finite": {**letter, "a": own * torch.nan},
+                "order": {"n": letter["n"], "a": own},
             }
             letter = changed.get(self.broken, letter)
         return Reply(reply.tensors, reply.numbers, {**personal, ".own": own + 10}, letter)
@@ -49,6 +50,8 @@ class Ring(Exchanges):
 
     def exchange(self, letters, rnd):
         match self.broken:
+            case "order" if list(letters) != ["a", "n"]:
+                raise ValueError("sums over the names would round in another way")
             case "rows":
                 return {"a": letters["a"][1:]}
             case "number":
@@ -130,6 +133,13 @@ def test_a_bad_letter_refuses_the_whole_reply(broken, why, engine):
     total = others.update(shared, [0, 2, 3, 4], weights, ref.announced(game, 6), False).update
     for name, value in total.tensors.items():
         torch.testing.assert_close(played.shared[name], shared[name] + value)
+
+
+@pytest.mark.parametrize("cohort", [[1, 5], [0, 1, 5], [0, 1, 2]])
+def test_the_names_of_letters_are_in_the_order_that_the_method_declares(cohort):
+    game, shared = setup(Ring(broken="order"))
+    played = ref.play(game, shared, {}, ref.store(game), cohort, ref.announced(game, len(cohort)))
+    assert not played.refused
 
 
 def test_a_letter_that_nobody_expects_is_refused():

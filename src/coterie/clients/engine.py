@@ -158,6 +158,9 @@ class Results:
         if why := misfit(tensors, numbers, cohort.shared) or misfit_letter(letters, letter):
             self.refused |= dict.fromkeys(take(cohort.clients, group.places), why)
             return group.only(torch.zeros(len(group.places), dtype=torch.bool))
+        # A letter that came over a network has its names in any order, and sums over names depend on the order.
+        letters = {name: letters[name] for name in letter}
+        group = group._replace(results=(tensors, numbers, mine, letters))
         total = rule.start()
         total.add(cohort.weights[list(group.places)], tensors, numbers)
         if not total.is_finite() or not finite_rows(len(group.places), mine, letters).all():
