@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import coterie
 import reference as ref
 from coterie.clients.transport import Failure
 from coterie.clients.wire import Message, decode, encode
@@ -16,6 +17,7 @@ from coterie.errors import StoppedError, UserError
 from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.server.population import Presence
+from coterie.sites.sent import read as sent_by
 from coterie.training import Training
 from sites.direct import Direct, deployed, ready, simulated
 from sites.test_equality import assert_equal, recipe, states
@@ -47,7 +49,7 @@ def spoiled(name: str, change: Callable[[Message], bytes], index: int = 2) -> Ca
 
 
 def again(message: Message, **trees: Tree) -> bytes:
-    return encode("reply", {"scores": message.head["scores"]}, **{**message.trees, **trees})
+    return encode("reply", {key: message.head[key] for key in ("scores", "to")}, **{**message.trees, **trees})
 
 
 def first(tree: Tree, change: Callable[[torch.Tensor], torch.Tensor]) -> Tree:
@@ -69,6 +71,8 @@ BAD = {
     "garbage": lambda m: b"\xff" * 200,
     "another kind": lambda m: encode("facts", {}),
     "failed": lambda m: encode("failed", {"why": "the disk is full"}),
+    "to another request": lambda m: encode("reply", {**m.head, "to": "0" * 64}, **m.trees),
+    "to nobody": lambda m: encode("reply", {"scores": None}, **m.trees),
 }
 
 
@@ -106,6 +110,39 @@ def test_a_bad_reply_counts_as_if_the_site_had_been_absent(method, bad, federati
     assert_equal(found.shared, expected.shared, "shared")
     for i, name in enumerate(federation.ids):
         assert_equal(states(transport)[name], expected.personal(name), f"{name} ({i})")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_old_reply_is_refused(method, federation, tmp_path):
+    """The reply of an older round has the right names, shapes and values, and comes from the right site."""
+    settings, replies = recipe(method, clients_per_round=3), []
+
+    def old(name, request, answer):
+        reply, asked = answer(request), decode(request)
+        if name == "client-1" and asked.kind == "update":
+            replies.append(reply)
+            if asked.head["round"]["index"] == 3:
+                return replies[0]
+        return reply
+
+    transport = Direct(federation, tmp_path, old)
+    found, expected = deployed(settings, transport, quorum=0.5, attempts=1), without(settings, federation, 1, 3)
+    assert found.history[2].refused == {
+        "client-1": "it sent a reply to another request, of an older round or another run"
+    }
+    assert_equal(found.shared, expected.shared, "shared")
+    assert_equal(states(transport)["client-1"], expected.personal("client-1"), "client-1")
+
+
+def test_the_round_log_and_the_logs_of_the_sites_name_the_same_messages(federation, tmp_path):
+    transport = Direct(federation, tmp_path, spoiled("client-1", BAD["NaN"]))
+    run = deployed(recipe("pflego", clients_per_round=3), transport, tmp_path / "run", quorum=0.5, attempts=1)
+    for record in coterie.load(tmp_path / "run").history:
+        assert record.digests.keys() == set(record.cohort) - set(record.refused)
+        for name, digest in record.digests.items():
+            (sent,) = [each for each in sent_by(tmp_path / name) if (each.kind, each.round) == ("update", record.round)]
+            assert sent.digest == digest
+    assert run.history[1].refused.keys() == {"client-1"}
 
 
 @pytest.mark.parametrize("method", METHODS)

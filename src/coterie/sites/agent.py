@@ -122,7 +122,7 @@ class Agent:
     def _log(self, kind: str, run: str, index: int, reply: bytes) -> None:
         message = decode(reply)
         forms = [*forms_of(message.tree("tensors")), *forms_of(message.tree("letter"), LETTER)]
-        names = sorted({*message.tree("numbers"), *message.head} - {"kind", "version"})
+        names = sorted({*message.tree("numbers"), *message.head} - {"kind", "version", "to"})
         run_digest = self._runs[run].terms.digest() if run in self._runs else run
         if message.kind == "waiting" and reply in self._repeated:
             return
@@ -205,7 +205,7 @@ class Agent:
         if head["scored"] and run.terms.scores:
             (scored,) = self._one(load, Call(work.score_updated, shared, [0], ([tensors], [mine]), ("test",)))
             counts = _plain(scored)
-        reply = encode("reply", {"scores": counts}, tensors=tensors, numbers=numbers, letter=letter)
+        reply = encode("reply", {"scores": counts, "to": request}, tensors=tensors, numbers=numbers, letter=letter)
         state.store_update(rnd.index, head["round"], request, mine, reply)
         return reply
 
