@@ -67,14 +67,18 @@ class Local:
 
     def start(self, arguments: Sequence[str]) -> None:
         """Start the server with further arguments, and all sites."""
+        self.start_server(arguments)
+        for name in self.federation.ids:
+            self.start_site(name)
+
+    def start_server(self, arguments: Sequence[str]) -> None:
+        """Start the server with further arguments. It continues a run that is there."""
         listen = f"{ADDRESS}:{self.port}"
         run = ["--resume", str(self.run)] if (self.run / "recipe.toml").exists() else ["--out", str(self.run)]
         self.server = _start(
             ["server", "--listen", listen, "--tls", str(self.server_folder), *run, *arguments],
             self.folder / "server.log",
         )
-        for name in self.federation.ids:
-            self.start_site(name)
 
     def start_site(self, name: str) -> None:
         """Start the process of a site, which starts its courier."""
