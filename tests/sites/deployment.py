@@ -1,5 +1,6 @@
 """A server and sites as real processes on the loopback address, and what their run should have ended with."""
 
+import json
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from coterie.clients.simulated import Simulated
 from coterie.core.answers import planned
 from coterie.core.round import Round
 from coterie.core.tree import Tree
+from coterie.measure.record import Record
 from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.server.round import play_round
@@ -86,6 +88,12 @@ def ended(made: Local) -> None:
 def rounds(made: Local) -> int:
     file = made.run / "rounds.jsonl"
     return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def written(file: Path) -> list[Record]:
+    """Return the records of a run that goes on. The last line may be half-written."""
+    lines = file.read_text().split("\n")[:-1] if file.exists() else []
+    return [Record.from_json(json.loads(line)) for line in lines]
 
 
 def personal(made: Local, name: str) -> Tree:

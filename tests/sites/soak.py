@@ -11,7 +11,6 @@ next run if it is repeated.
 """
 
 import argparse
-import json
 import os
 import random
 import re
@@ -34,7 +33,7 @@ from coterie.measure.record import Record
 from coterie.recipe import Recipe
 from coterie.sites import sent
 from coterie.sites.local import Local, last_words
-from sites.deployment import assert_as_replayed, children, kill, local, recipe, rounds
+from sites.deployment import assert_as_replayed, children, kill, local, recipe, rounds, written
 
 DEADLINE = 30
 OPTIONS = ("--deadline", str(DEADLINE), "--quorum", "0.5", "--wait", "300")
@@ -187,12 +186,6 @@ def look_at(made: Local, faults: list[Fault]) -> None:
             later = written(made.run / "rounds.jsonl")[fault.after :]
             if any(fault.site is None or fault.site in record.digests for record in later):
                 fault.recovered = time.monotonic() - fault.at
-
-
-def written(file: Path) -> list[Record]:
-    """Return the records of a run that goes on. The last line may be half-written."""
-    lines = file.read_text().split("\n")[:-1] if file.exists() else []
-    return [Record.from_json(json.loads(line)) for line in lines]
 
 
 def accounts(made: Local, records: Sequence[Record]) -> tuple[Counter[str], Counter[str]]:

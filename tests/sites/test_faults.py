@@ -343,6 +343,30 @@ def test_neither_personal_state_nor_data_are_sent(method, federation, tmp_path):
             assert not [message for message in sent if value.numpy().tobytes() in message], name
 
 
+@pytest.mark.parametrize("when", ["new examples", "new labels"])
+def test_a_site_with_other_data_does_not_continue_a_run(when, federation, tmp_path):
+    """Its number of examples is what the weights of the sum were computed from."""
+    settings, out = recipe("pflego", clients_per_round=3), tmp_path / "run"
+
+    def crashing(name, request, answer):
+        if decode(request).kind == "update" and decode(request).head["round"]["index"] == 3:
+            raise Crash
+        return answer(request)
+
+    transport = Direct(federation, tmp_path / "sites", crashing)
+    with pytest.raises(Crash):
+        deployed(settings, transport, out)
+    transport.fault = lambda name, request, answer: answer(request)
+    other = ref.federation((5, 4, 8) if when == "new examples" else (5, 8, 3))
+    transport.own["client-1"] = Direct(other, tmp_path / "other").own[
+        "client-1" if when == "new examples" else "client-2"
+    ]
+    before = (out / "rounds.jsonl").read_bytes()
+    with pytest.raises(UserError, match="data"):
+        deployed(settings, transport, out, resume=True)
+    assert (out / "rounds.jsonl").read_bytes() == before
+
+
 def test_an_agent_survives_any_request(federation, tmp_path):
     transport = Direct(federation, tmp_path)
     deployed(recipe("pflego"), transport)

@@ -80,8 +80,8 @@ class Local:
             self.folder / "server.log",
         )
 
-    def start_site(self, name: str) -> None:
-        """Start the process of a site, which starts its courier."""
+    def start_site(self, name: str, *more: str) -> None:
+        """Start the process of a site, which starts its courier. `more` are further arguments of `coterie client`."""
         folder, is_new = self.site(name), bool(self.federation.is_new[self.federation.ids.index(name)])
         options = {"--server": f"{ADDRESS}:{self.port}", "--name": name, "--data": str(folder / "data.npz")}
         options |= {
@@ -91,7 +91,9 @@ class Local:
         }
         flags = ["--regression"] if not self.federation.labels else []
         arguments = [part for option in options.items() for part in option]
-        self.sites[name] = _start(["client", *arguments, *flags, *(["--new"] if is_new else [])], folder / "site.log")
+        self.sites[name] = _start(
+            ["client", *arguments, *flags, *(["--new"] if is_new else []), *more], folder / "site.log"
+        )
 
     def check(self) -> None:
         """Raise StoppedError if a site has ended."""
