@@ -124,7 +124,10 @@ def soak(folder: Path, number: int, every: float | None, apart: bool = False) ->
         assert made.server is not None
         stopped: list[tuple[str, float]] = []
         due, order = 0.0, shuffled(draw)
-        while made.server.poll() is None:
+        while (code := made.server.poll()) != 0:
+            assert code != 2, last_words(folder / "server.log")
+            if code is not None:
+                made.start_server(["--json", *OPTIONS])
             now = time.monotonic()
             assert now - start < PATIENCE, last_words(folder / "server.log")
             if rounds(made) and not due:
@@ -142,7 +145,6 @@ def soak(folder: Path, number: int, every: float | None, apart: bool = False) ->
                 due = time.monotonic() + (every or PATIENCE)
             time.sleep(0.2)
         look_at(made, faults)
-        assert made.server.returncode == 0, last_words(folder / "server.log")
         assert_as_replayed(made, settings)
         records = coterie.load(made.run).history
         return Soak(faults, records, *accounts(made, records), memory, time.monotonic() - start)

@@ -9,6 +9,7 @@ import torch
 
 import coterie
 import reference as ref
+from coterie.clients.sites import Patience
 from coterie.clients.transport import Failure
 from coterie.clients.wire import Message, decode, encode
 from coterie.core.tree import Tree
@@ -18,6 +19,7 @@ from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.server.population import Presence
 from coterie.sites.sent import read as sent_by
+from coterie.sites.server import Asking, gather
 from coterie.training import Training
 from sites.direct import Direct, deployed, ready, simulated
 from sites.test_equality import assert_equal, recipe, states
@@ -263,6 +265,25 @@ def test_a_site_leaves_and_returns(federation, tmp_path):
     assert cohorts[0] == cohorts[5] == federation.ids
     assert ("client-0", "client-2") in cohorts
     assert found.history[-1].eval.existing.as_is.clients == 3
+
+
+def test_a_site_that_is_slow_when_the_server_returns_is_waited_for(federation, tmp_path):
+    """The questions before the first round take as long as `wait` says, not only as long as a round."""
+    asked = []
+
+    class Patient(Direct):
+        def ask(self, requests, seconds, enough=lambda _: False):
+            asked.extend((decode(request).kind, seconds) for request in requests.values())
+            return super().ask(requests, seconds, enough)
+
+    transport = Patient(federation, tmp_path)
+    made = gather(Asking(recipe("pflego"), Patience(seconds=5.0), wait=300.0), transport, list(federation.ids))
+    assert set(asked) == {("hello", 300.0), ("announce", 300.0)}
+    made.prepared.clients.end({}, 0)
+    assert asked[-1] == ("finish", 5.0)
+    transport.away = {"client-1"}
+    with pytest.raises(StoppedError, match="client-1 cannot be asked: it is not connected"):
+        ready(recipe("pflego"), transport, list(federation.ids))
 
 
 def test_no_round_is_played_without_sites(federation, tmp_path):
