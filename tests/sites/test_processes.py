@@ -36,9 +36,12 @@ METHODS = ("pflego", "scafflix", "ditto", "fedavg", "scaffold", "fedpac")
     "method", [pytest.param(name, marks=[] if name == "pflego" else [pytest.mark.slow]) for name in METHODS]
 )
 def test_real_processes_end_with_the_bits_of_a_simulation(method, tmp_path):
-    """A site is killed after the second round, and started again: it continues with its own state."""
+    """A site is killed after the second round, and started again: it continues with its own state.
+
+    No round begins without it, so that the cohorts are those of a simulation, however long its start takes.
+    """
     settings = recipe(method)
-    with local(settings, tmp_path / "all") as made:
+    with local(settings, tmp_path / "all", "--minimum", "4") as made:
         until(made, lambda: rounds(made) >= 2, "two rounds")
         kill(made.sites["1"])
         made.start_site("1")
@@ -123,7 +126,7 @@ def test_a_port_in_use_is_named(tmp_path):
         made.prepare()
         with socket.create_server(("127.0.0.1", made.port)):
             (tmp_path / "recipe.toml").write_text(tomli_w.dumps({"method": {"name": "pflego"}}))
-            made.start(["--recipe", str(tmp_path / "recipe.toml")])
+            made.start_server(["--recipe", str(tmp_path / "recipe.toml")])
             until(made, lambda: made.server.poll() is not None, "the end of the server")
         assert made.server.returncode == 2
         assert f"cannot listen at 127.0.0.1:{made.port}" in (made.folder / "server.log").read_text().replace("\n", " ")
