@@ -55,8 +55,8 @@ def curvature(task: Task, data: Data, mu: float) -> Curvature:
     """
     if task.body or not task.head_is_linear:
         raise UserError(
-            "theory gives method.gamma and method.p for linear models only, such as logreg; set method.gamma to a number "
-            'or "1/hessian", and method.p to a number'
+            "theory gives method.gamma and method.p for linear models only, such as logreg; set method.gamma to a "
+            'number or "1/hessian", and method.p to a number'
         )
     phi, _ = answered(task, data)
     if len(task.head) > 1:
