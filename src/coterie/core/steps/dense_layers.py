@@ -220,7 +220,7 @@ class _Weights(Layer):
 
     def forward(self, h: Tensor) -> Tensor:
         self._h = h
-        return _outputs(h, self._weight.value, self._bias and self._bias.own)
+        return _outputs(h, self._weight.value, self._bias.own if self._bias else None)
 
     def backward(self, g: Tensor, rate: Rate) -> Tensor:
         down = torch.bmm(g, self._weight.value)
