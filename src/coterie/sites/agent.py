@@ -46,8 +46,6 @@ from coterie.storage.files import make_private
 logger = logging.getLogger("coterie")
 TIMES = 3
 """How many replies a site gives to each round, at most. A server that was killed may ask for a round again."""
-MOST_NUMBERS = 32
-"""Maximum number of single numbers in a reply."""
 
 
 class Declined(Exception):  # noqa: N818 - it is no error
@@ -78,6 +76,8 @@ class Agent:
         self._sent = SentLog(state)
         self._engine = Loop()
         self._runs: dict[str, Accepted] = {}
+        self._told: set[str] = set()
+        """What the person at the site was told."""
         self._repeated: set[bytes] = set()
         """The last message, which is not logged again while it says that a person has not decided yet."""
         self._handlers: dict[str, Callable[[Message, str], bytes]] = {
@@ -119,6 +119,12 @@ class Agent:
         self._log(kind, run, index, reply)
         return reply
 
+    def _tell(self, sentence: str) -> None:
+        """Tell the person at the site something, once."""
+        if sentence not in self._told:
+            self._told.add(sentence)
+            logger.info("%s", sentence)
+
     def _log(self, kind: str, run: str, index: int, reply: bytes) -> None:
         message = decode(reply)
         forms = [*forms_of(message.tree("tensors")), *forms_of(message.tree("letter"), LETTER)]
@@ -153,9 +159,10 @@ class Agent:
         if not isinstance(method, Calibrates):
             raise UserError("the method asks clients for no numbers before the first round")
         with accepted.work.watching("measure"):
-            return encode(
-                "measured", {"numbers": method.measure(accepted.work.task, accepted.load.data(0, "train", 0))}
-            )
+            numbers = method.measure(accepted.work.task, accepted.load.data(0, "train", 0))
+        if more := accepted.terms.excess((), numbers):
+            raise UserError(f"the reply would contain more than what the site agreed to: {more}")
+        return encode("measured", {"numbers": numbers})
 
     def _announce(self, message: Message, _: str) -> bytes:
         head, accepted = message.head, read_run(message.head, self._own)
@@ -169,13 +176,23 @@ class Agent:
         }
         write_accepted(self._folder(accepted.id), kept)
         self._runs[accepted.id] = accepted
+        terms = accepted.terms
+        self._tell(f"this site takes part in the run {terms.digest()}: {terms.method}, {terms.rounds:,} rounds")
         return encode("accepted", {"digest": accepted.terms.digest()})
 
     def _consult(self, terms: Terms) -> None:
         """Raise Declined unless the policy of the site, as it is now, accepts a run."""
         verdict = policies.consult(self.policy, terms, self._state)
-        if verdict.kind != "accepted":
-            raise Declined(verdict.kind, verdict.reason)
+        if verdict.kind == "accepted":
+            return
+        if verdict.kind == "waiting":
+            self._tell(
+                f"{verdict.reason}. `coterie client requests --state {self._state}` shows what it would send, and "
+                f"`coterie client accept {terms.digest()[:12]} --state {self._state}` accepts it"
+            )
+        else:
+            self._tell(f"this site takes no part in a run of {terms.method}: {verdict.reason}")
+        raise Declined(verdict.kind, verdict.reason)
 
     # -- rounds
 
@@ -197,9 +214,9 @@ class Agent:
         tensors, numbers, mine, letter = self._one(load, update)
         if not is_finite(mine):
             raise UserError("the new personal state has NaN or infinite values")
-        if len(numbers) > MOST_NUMBERS or any(value.numel() != 1 for value in numbers.values()):
-            raise UserError(f"the reply would contain more than {MOST_NUMBERS} single numbers")
-        if more := run.terms.excess([*forms_of(tensors), *forms_of(letter, LETTER)], ()):
+        if any(value.numel() != 1 for value in numbers.values()):
+            raise UserError("the reply would contain numbers that are no single numbers")
+        if more := run.terms.excess([*forms_of(tensors), *forms_of(letter, LETTER)], numbers):
             raise UserError(f"the reply would contain more than what the site agreed to: {more}")
         counts = None
         if head["scored"] and run.terms.scores:
@@ -207,6 +224,7 @@ class Agent:
             counts = _plain(scored)
         reply = encode("reply", {"scores": counts}, tensors=tensors, numbers=numbers, letter=letter)
         state.store_update(rnd.index, head["round"], request, mine, reply)
+        logger.info("round %d of %d: the reply has %s bytes", rnd.index, run.terms.rounds, f"{len(reply):,}")
         return reply
 
     def _score(self, message: Message, _: str) -> bytes:

@@ -103,7 +103,10 @@ def _prepared(asking: Asking, transport: Transport, known: Mapping[str, Known]) 
     announcement, work = _calibrated(asking, announcement, work, transport, known)
     facts = {name: each.facts for name, each in known.items()}
     origin: list[Origin] = []
-    clients = Sites(facts, announcement.classes, work, recipe.aggregate, transport, patience, run=lambda: origin[0].run)
+    clients = Sites(
+        facts, announcement.classes, work, recipe.aggregate, transport, patience, run=lambda: origin[0].run,
+        scores=asking.scores,
+    )  # fmt: skip
     origin.append(
         Origin(recipe.as_dict(), {"federation": clients.fingerprint(), "initial model": digest(work.task.initial)})
     )
