@@ -50,6 +50,13 @@ def client(
     personalize: Annotated[
         bool, typer.Option("--personalize", help="Get a model of this site's own from a finished run, and end.")
     ] = False,
+    restored: Annotated[
+        bool,
+        typer.Option(
+            "--restored",
+            help="Continue with the state in DIR even if the server expects another one, after a backup was restored.",
+        ),
+    ] = False,
     label: Annotated[str, typer.Option(help="Column of a table that holds the label.")] = "y",
     split: Annotated[
         str | None,
@@ -93,6 +100,7 @@ def client(
         validation=validation,
     )  # fmt: skip
     agent = Agent(name, own, state, is_new or personalize)
+    agent.restored = restored
     logger.info("%s: %s", name, own)
     socket = socket or state / "socket" / "site.sock"
     if group is not None:

@@ -71,6 +71,8 @@ class Agent:
         self.name = name
         self._own, self._state, self._is_new = own, state, is_new
         make_private(state)
+        self.restored = False
+        """Whether to continue with the site's own state although the server expects that after another round."""
         self.on_model: Callable[[], object] = lambda: None
         """Called when the site has got its final model."""
         self._sent = SentLog(state)
@@ -291,10 +293,14 @@ class Agent:
         if journal.round == expected:
             return state.kept()
         has = f"round {journal.round}" + (f" or {pending.round}" if pending else "")
-        raise UserError(
-            f"the server expects the state of this site to be that after round {expected}, but it is that after {has}. "
-            "Its folder of state was changed, or the server was set back"
-        )
+        differs = f"the server expects the state of this site to be that after round {expected}, and it is after {has}"
+        if not self.restored:
+            raise UserError(
+                f"{differs}. The folder of this site or that of the run is older than the other one. Restore a backup "
+                "that fits. Otherwise, restart `coterie client` with --restored: it continues with the state it has"
+            )
+        self._tell(f"{differs}. This site continues with that after round {journal.round}, because of --restored")
+        return state.kept()
 
     def _state_of(self, run: Accepted) -> SiteState:
         """Return the state of this site for a run. At first, it is created and prepares."""

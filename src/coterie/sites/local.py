@@ -76,6 +76,12 @@ class Local:
 
     def start(self, arguments: Sequence[str]) -> None:
         """Start the server with further arguments, and all sites."""
+        self.start_server(arguments)
+        for name in self.federation.ids:
+            self.start_site(name)
+
+    def start_server(self, arguments: Sequence[str]) -> None:
+        """Start the server, with the run that is there or a new one."""
         listen = f"{self.address}:{self.port}"
         run = ["--resume", str(self.run)] if (self.run / "recipe.toml").exists() else ["--out", str(self.run)]
         self.server = self._start(
@@ -83,8 +89,6 @@ class Local:
             ["server", "--listen", listen, "--tls", str(self.server_folder), *run, *arguments],
             self.folder / "server.log",
         )
-        for name in self.federation.ids:
-            self.start_site(name)
 
     def start_site(self, name: str) -> None:
         """Start the process of a site, which starts its courier."""

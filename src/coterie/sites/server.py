@@ -23,7 +23,7 @@ from coterie.clients.work import Work
 from coterie.core.method import Calibrates
 from coterie.core.objective import Classification, Objective, Regression
 from coterie.core.tree import Tree, digest
-from coterie.errors import UserError
+from coterie.errors import StoppedError, UserError
 from coterie.prepare import Prepared, check_names, rounds_of
 from coterie.recipe import Recipe
 from coterie.server.participation import Fixed
@@ -67,8 +67,8 @@ class Ready(NamedTuple):
     origin: Origin
 
 
-def gather(asking: Asking, transport: Transport, names: Sequence[str]) -> Ready:
-    """Ask the named sites to take part in a run, and prepare it with those that accept.
+def gather(asking: Asking, transport: Transport, names: Sequence[str], *, resumed: bool = False) -> Ready:
+    """Ask the named sites to take part in a run, and prepare it with those that accept. A resumed run needs them all.
 
     The sections [data] and [partition] of the recipe are not used: sites have their own data.
     """
@@ -80,6 +80,11 @@ def gather(asking: Asking, transport: Transport, names: Sequence[str]) -> Ready:
         refused = _announce(ready, transport, asking)
         if not refused:
             return ready
+        if resumed:
+            raise StoppedError(
+                f"a run can only be resumed with the sites with which it began, and {', '.join(refused)} did not "
+                "accept it. Nothing has changed. Ask the operator there, and resume it again"
+            )
         known = {name: each for name, each in known.items() if name not in refused}
         if not known:
             name, why = next(iter(refused.items()))
