@@ -1,6 +1,8 @@
 """The command `coterie local`: a server and some sites on this machine, for trying things out."""
 
 import json
+import shlex
+import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -80,7 +82,9 @@ def local(
         logger.info("%d sites and a server in %s", number, folder)
         _watch(made, settings.run.rounds, received)
     if received:
-        screen.print(f"Stopped. To continue:\n  coterie local {recipe} --resume {folder}", highlight=False)
+        again = ["local", recipe, "--sites", str(number), *(f"--set={change}" for change in changes or [])]
+        command = shlex.join(["coterie", *again, "--resume", str(folder), *(["--hosts"] if hosts else [])])
+        screen.print(f"Stopped. To continue:\n  {command}", highlight=False, soft_wrap=True, markup=False)
         raise typer.Exit(exit_code(received))
     summary = read_summary(made.run)
     assert summary is not None
@@ -101,10 +105,13 @@ def _watch(made: "Local", rounds: int, received: Sequence[int]) -> None:
     from coterie.sites.local import last_words
 
     assert made.server is not None
-    checked = False
+    checked = stopping = False
     with Live(console=screen, refresh_per_second=2, transient=not screen.is_terminal) as live:
         while made.server.poll() is None:
             live.update(_table(made, rounds))
+            if received and not stopping:
+                made.server.send_signal(signal.SIGTERM)
+                stopping = True
             if not received:
                 made.check()
             if made.hosts and not checked and (made.run / "rounds.jsonl").exists():
