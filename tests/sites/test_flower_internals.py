@@ -142,3 +142,14 @@ def test_the_gateway_loads_no_flower():
     modules = imported("coterie.clients.flower_gateway")
     assert "uvicorn" in modules
     assert not {name for name in modules if name.split(".")[0] in ("flwr", "torch")}
+
+
+def test_a_courier_loads_neither_pytorch_nor_a_web_framework():
+    child = CLIENTS / "flower_child.py"
+    code = (
+        f"import runpy; runpy.run_path({str(child)!r})['make_empty_packages']({flower_command.COURIER!r})\n"
+        f"import {flower_command.COURIER}, sys; print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert flower_command.COURIER in loaded.split()
+    assert not {"torch", "fastapi", "requests", "coterie.core"} & set(loaded.split())
