@@ -72,8 +72,8 @@ class Ready(NamedTuple):
     origin: Origin
 
 
-def gather(asking: Asking, transport: Transport, names: Sequence[str]) -> Ready:
-    """Ask the named sites to take part in a run, and prepare it with those that accept.
+def gather(asking: Asking, transport: Transport, names: Sequence[str], *, resumed: bool = False) -> Ready:
+    """Ask the named sites to take part in a run, and prepare it with those that accept. A resumed run needs them all.
 
     The sections [data] and [partition] of the recipe are not used: sites have their own data.
     """
@@ -85,6 +85,11 @@ def gather(asking: Asking, transport: Transport, names: Sequence[str]) -> Ready:
         refused = _announce(ready, transport, asking)
         if not refused:
             return ready
+        if resumed:
+            raise StoppedError(
+                f"a run can only be resumed with the sites with which it began, and {', '.join(refused)} did not "
+                "accept it. Nothing has changed. Ask the operator there, and resume it again"
+            )
         known = {name: each for name, each in known.items() if name not in refused}
         if not known:
             name, why = next(iter(refused.items()))
@@ -108,7 +113,10 @@ def _prepared(asking: Asking, transport: Transport, known: Mapping[str, Known]) 
     announcement, work = _calibrated(asking, announcement, work, transport, known)
     facts = {name: each.facts for name, each in known.items()}
     origin: list[Origin] = []
-    clients = Sites(facts, announcement.classes, work, recipe.aggregate, transport, patience, run=lambda: origin[0].run)
+    clients = Sites(
+        facts, announcement.classes, work, recipe.aggregate, transport, patience, run=lambda: origin[0].run,
+        scores=asking.scores,
+    )  # fmt: skip
     origin.append(
         Origin(recipe.as_dict(), {"federation": clients.fingerprint(), "initial model": digest(work.task.initial)})
     )
