@@ -14,7 +14,7 @@ from attack.campaigns import CAMPAIGNS
 from attack.run import attack, past, table
 from coterie.clients import engine
 from coterie.clients import sites as clients_sites
-from coterie.sites.state import Pending, SiteState
+from coterie.sites.state import SiteState
 from coterie.storage import checkpoint, folder
 from coterie.training import Training
 
