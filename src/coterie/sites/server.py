@@ -191,7 +191,7 @@ def _calibrated(
 
 def _calibrate(method: Calibrates, numbers: Mapping[str, Any]) -> Calibrates:
     for name, told in numbers.items():
-        values = list(told.values()) if isinstance(told, dict) else [None]
+        values: list[Any] = list(told.values()) if isinstance(told, dict) else [told]
         if not all(type(value) in (int, float) and 0 <= value <= _LARGEST for value in values):
             raise UserError(f"the numbers that {name} has measured cannot be used: {shown(told)}")
     try:
