@@ -5,6 +5,7 @@ certificates. Whoever reads them is told, or sees what was there before. Two exc
 people write, can be any other policy, and the log of what left a site can lose its end.
 """
 
+import logging
 import shutil
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -156,6 +157,7 @@ def _read(about: str, name: str, read: Callable[[Path], Any], out: Path, damage:
 
 def prepare() -> int:
     """Make the files and look at them."""
+    logging.getLogger("coterie").addHandler(logging.NullHandler())  # keeps warnings of the site from the screen
     expected()
     return len(all_damages())
 
