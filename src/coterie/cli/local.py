@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.live import Live
@@ -75,6 +75,8 @@ def local(
         made = stack.enter_context(Local(folder, federation, _free_port(), apart))
         if resume is None:
             made.prepare()
+        else:
+            made.check_prepared()
         arguments = ["--json", "--wait", "120", "--deadline", str(deadline)]
         if not (made.run / "recipe.toml").exists():
             arguments += ["--recipe", _stored(settings.as_dict(), folder)]
@@ -95,13 +97,16 @@ def _stored(tree: dict[str, object], folder: Path) -> str:
     """Write the recipe without its data, which the sites have, and return its path."""
     import tomli_w
 
+    from coterie.storage.files import write_atomically
+
     path = folder / "recipe.toml"
-    path.write_text(tomli_w.dumps({name: table for name, table in tree.items() if name not in ("data", "partition")}))
+    told = {name: table for name, table in tree.items() if name not in ("data", "partition")}
+    write_atomically(path, tomli_w.dumps(told).encode())
     return str(path)
 
 
 def _watch(made: "Local", rounds: int, received: Sequence[int]) -> None:
-    """Show what happens until the server ends."""
+    """Show what happens until the server ends. A signal makes it stop after the current round."""
     from coterie.sites.local import last_words
 
     assert made.server is not None
@@ -129,9 +134,7 @@ def _table(made: "Local", rounds: int) -> Table:
     for heading in ("site", "process", "messages sent", "bytes sent"):
         table.add_column(heading)
     for name, process in made.sites.items():
-        file = made.site(name) / "sent.jsonl"
-        lines = file.read_bytes().splitlines() if file.exists() else []
-        sizes = [int(json.loads(line)["bytes"]) for line in lines if line.endswith(b"}")]
+        sizes = [int(line["bytes"]) for line in _lines(made.site(name) / "sent.jsonl")]
         ended = process.poll()
         state = "runs" if ended is None else f"ended with code {ended}"
         table.add_row(name, state, f"{len(sizes):,}", f"{sum(sizes):,}")
@@ -139,12 +142,17 @@ def _table(made: "Local", rounds: int) -> Table:
 
 
 def _progress(run: Path, rounds: int) -> str:
-    file = run / "rounds.jsonl"
-    lines = file.read_bytes().splitlines() if file.exists() else []
+    lines = _lines(run / "rounds.jsonl")
     if not lines:
         return "sites connect, and are told about the run"
-    loss = json.loads(lines[-1])["train_loss"]
+    loss = lines[-1]["train_loss"]
     return f"round {len(lines):,} of {rounds:,}" + ("" if loss is None else f", loss {loss:.4f}")
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """Return what is in the whole lines of a log that another process may be writing."""
+    whole = file.read_bytes().rpartition(b"\n")[0].splitlines() if file.exists() else []
+    return [json.loads(line) for line in whole]
 
 
 def _free_port() -> int:

@@ -17,12 +17,13 @@ from typing import Self
 
 from coterie.data.federation import Federation
 from coterie.data.own.export import write_client
-from coterie.errors import StoppedError
+from coterie.errors import StoppedError, UserError
 from coterie.sites import certs, policy
 from coterie.sites.hosts import ADDRESS as HOST
 from coterie.sites.hosts import SERVER, Hosts
 from coterie.sites.roster import FILE, Roster
 from coterie.storage.files import make_private
+from coterie.storage.origin import RECIPE
 
 logger = logging.getLogger("coterie")
 ADDRESS = "127.0.0.1"
@@ -73,6 +74,21 @@ class Local:
             roster.add(name, made.public.read_bytes())
             (folder / policy.FILE).write_text('mode = "accept-all"\n')
             write_client(self.federation, i, folder / "data.npz")
+
+    def check_prepared(self) -> None:
+        """Raise UserError unless everything was made for the same sites."""
+        sites = self.folder / "sites"
+        made = {path.name for path in sites.iterdir()} if sites.is_dir() else set()
+        if not (self.folder / RECIPE).exists():
+            raise UserError(
+                f"{self.folder} is not a folder of `coterie local`, or it was stopped before everything was made: "
+                "remove it, and run the same command without --resume"
+            )
+        if made != set(self.federation.ids):
+            raise UserError(
+                f"{self.folder} has {len(made)} sites, and this command would divide the data among "
+                f"{len(self.federation.ids)}; resume with the same recipe, --sites and --set"
+            )
 
     def start(self, arguments: Sequence[str]) -> None:
         """Start the server with further arguments, and all sites."""
