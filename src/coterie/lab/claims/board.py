@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.lab.claims.costs import derivation, hours
-from coterie.lab.claims.declared import Claim, Paper, folder, folders, papers
+from coterie.lab.claims.declared import Claim, Compare, Paper, folder, folders, papers
 from coterie.lab.claims.effects import RULE, Effect, Found, Verdict, found
 from coterie.lab.claims.stored import Results
 
@@ -52,13 +52,14 @@ class Board:
     def page(self) -> str:
         """Return the page as Markdown."""
         by_paper = self.judged()
-        parts = ["# The board of claims", INTRO, *summary(by_paper)]
+        first, *lines = summary(by_paper)
+        parts = ["# The board of claims", INTRO, first, "\n".join(lines), _counts(by_paper)]
         parts += ["## How a verdict is made", RULE.strip()]
         for paper, judged in by_paper:
             tested = [each for each in judged if each.verdict is not Verdict.NOT_TESTED]
             parts += [f"## {paper.name}", f"{paper.about} Tables: [{paper.page}]({paper.page})."]
             parts.append(_table(["place", "claim", "verdict", "effect", "evidence"], map(self._line, tested)))
-        missing = [each for _, judged in by_paper for each in judged if each.claim.missing]
+        missing = [each for _, judged in by_paper for each in judged if self._lacks(each)]
         parts += ["## Not tested, or not at the scale of the paper", MISSING]
         parts.append(_table(["claim", "hours", "command", "derivation of the hours"], map(self._lacking, missing)))
         parts += ["## The stored results", STORED]
@@ -86,21 +87,29 @@ class Board:
         return "<br>".join(parts)
 
     def _stored_as(self, name: str) -> str:
-        file = next(each for each in ("runs.json", "table.md", "measured") if (self.results.root / name / each).exists())
+        file = next(
+            each for each in ("runs.json", "table.md", "measured") if (self.results.root / name / each).exists()
+        )
         return f"[{file}]({os.path.relpath(self.results.root / name / file, self.at)})"
 
     def _test(self, name: str) -> str:
         file, _, function = name.partition("::")
         return f"[{function}]({os.path.relpath(self.results.root.parent / 'tests' / file, self.at)})"
 
+    def _lacks(self, judged: Judged) -> bool:
+        """Return whether something is missing that is not measured in the meantime."""
+        missing = judged.claim.lacking()
+        return missing is not None and bool(derivation(missing, self.results))
+
     def _lacking(self, judged: Judged) -> list[str]:
         claim, missing = judged.claim, judged.claim.lacking()
         assert missing is not None
+        command = f"`{missing.command(missing.out)}`"
         needed = f"{hours(missing, self.results):.1f}"
-        return [f"{claim.place}: {claim.says}", needed, f"`{missing.command}`", derivation(missing, self.results)]
+        return [f"{claim.place}: {claim.says}", needed, command, derivation(missing, self.results)]
 
     def _stored(self, name: str) -> list[str]:
-        declared = folder(name)
+        declared = self.results.declared(name)
         if name not in self.results.campaigns():
             return [f"[{name}]({declared.page})", f"`{declared.command(name)}`", "tables only", OLD.format("all")]
         lines = self.results.lines(name)
@@ -112,9 +121,9 @@ class Board:
 
 INTRO = """
 This page lists what the papers claim, claim by claim, and what our measurements and tests say about it. The command
-`coterie claims` writes it from the [stored results](#the-stored-results). All figures are computed from these, and every
-verdict follows from [the rule below](#how-a-verdict-is-made). `coterie claims --check` trains some of the stored runs
-again and compares every digit.
+`coterie claims` writes it from the [stored results](#the-stored-results). All figures are computed from these, and
+every verdict follows from [the rule below](#how-a-verdict-is-made). `coterie claims --check` trains some of the stored
+runs again and compares every digit.
 """.strip()
 MISSING = """
 Hours are those of two cores. They are computed from stored seconds of a similar run, which most methods no longer need,
@@ -130,17 +139,29 @@ OLD = "older code ({})"
 
 
 def summary(by_paper: Sequence[tuple[Paper, Sequence[Judged]]]) -> list[str]:
-    """Return the head of the page, which the README repeats: the number of claims by verdict, and some of them."""
-    names = [verdict.value for verdict in Verdict]
+    """Return the lines that the README repeats: the number of claims by verdict, and some claims with their verdict."""
+    every = [each for _, judged in by_paper for each in judged]
+    counts = Counter(each.verdict for each in every)
+    told = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
+    lines = [f"- {each.claim.short}: {each.words}{_brief(each)}." for each in every if each.claim.short]
+    return [f"{len(every)} claims: {told}.", *lines]
+
+
+def _counts(by_paper: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
     counted = {paper.name: Counter(each.verdict for each in judged) for paper, judged in by_paper}
     lines = [[paper, *(str(counts[verdict]) for verdict in Verdict)] for paper, counts in counted.items()]
-    short = [each for _, judged in by_paper for each in judged if each.claim.short]
-    told = "\n".join(f"- {each.claim.short}: {each.words}{_brief(each)}." for each in short)
-    return [_table(["claims of", *names], lines), told]
+    return _table(["claims of", *(verdict.value for verdict in Verdict)], lines)
 
 
 def _brief(judged: Judged) -> str:
-    return f" ({_effects(judged).replace('<br>', '; ')})" if judged.found and len(judged.found.effects) == 1 else ""
+    """Return the effect, or the smallest and the largest one, in brackets."""
+    if not judged.found:
+        return ""
+    compare, effects = judged.found.compare, judged.found.effects
+    if len(effects) == 1:
+        return f" ({_effect(effects[0], compare, '')})"
+    least, most = (_short(each.value, compare) for each in _extremes(effects))
+    return f" ({least} to {most}{compare.unit} in {len(effects)} cells)"
 
 
 def _table(headings: Sequence[str], lines: "Iterator[list[str]] | Sequence[list[str]]") -> str:
@@ -151,9 +172,7 @@ def _table(headings: Sequence[str], lines: "Iterator[list[str]] | Sequence[list[
 def _seeds(found: Found) -> str:
     if found.compare.counted:
         return found.compare.counted
-    if found.compare.pool:
-        return f"mean over {found.compare.pool}"
-    counts = sorted({len(effect.values) for effect in found.effects})
+    counts = sorted(set(found.seeds))
     return f"{' or '.join(map(str, counts))} seed{'s' * (counts != [1])}"
 
 
@@ -162,25 +181,34 @@ def _effects(judged: Judged) -> str:
     if not judged.found:
         return ""
     compare, effects = judged.found.compare, judged.found.effects
-    shown = effects if len(effects) <= MOST else [function(effects, key=lambda each: each.mean) for function in (min, max)]
     alone = len(effects) == 1 and not compare.pool
-    told = [_effect(each, compare.unit, "" if alone else each.label) for each in shown]
-    if len(effects) > MOST:
+    if len(effects) <= MOST:
+        told = [_effect(each, compare, "" if alone else each.label) for each in effects]
+    else:
         supporting = sum(each is True for each in judged.found.judged())
-        told.insert(0, f"{supporting} of {len(effects)} cells support it; smallest and largest:")
-    goal = f"more than {compare.at_least:g}" if compare.at_least is not None else _goal(compare.about, compare.within)
-    return "<br>".join([*told, f"claim: {goal}{compare.unit}"])
+        told = [f"{supporting} of {len(effects)} cells support it; smallest and largest:"]
+        told += [_effect(each, compare, each.label) for each in _extremes(effects)]
+    return "<br>".join([*told, f"claim: {_goal(compare)}"])
 
 
-def _goal(about: float, within: float | None) -> str:
-    return f"{about:g} ± {within:g}" if about else f"at most {within:g} apart,"
+def _extremes(effects: Sequence[Effect]) -> list[Effect]:
+    return [choose(effects, key=lambda each: each.value) for choose in (min, max)]
 
 
-def _effect(effect: Effect, unit: str, label: str) -> str:
+def _goal(compare: Compare) -> str:
+    if compare.at_least is not None:
+        return f"more than {compare.at_least:g}{compare.unit}"
+    if compare.about:
+        return f"{compare.about:g} ± {compare.within:g}{compare.unit}"
+    return f"at most {compare.within:g}{compare.unit} apart"
+
+
+def _effect(effect: Effect, compare: Compare, label: str) -> str:
     interval = effect.interval
-    extent = f" [{_short(interval.low)}, {_short(interval.high)}]" if interval else ""
-    return f"{label}: {_short(effect.mean)}{extent}{unit}".removeprefix(": ")
+    extent = f" [{_short(interval[0], compare)}, {_short(interval[1], compare)}]" if interval else ""
+    return f"{label}: {_short(effect.value, compare)}{extent}{compare.unit}".removeprefix(": ")
 
 
-def _short(value: float) -> str:
-    return f"{value:+.2f}"
+def _short(value: float, compare: Compare) -> str:
+    signed = compare.form != "ratio" and (compare.over or compare.other)
+    return f"{value:{'+' if signed else ''}.2f}"

@@ -10,9 +10,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
+from coterie import registry
 from coterie.errors import UserError
+from coterie.lab.papers.campaign import Campaign
+from coterie.lab.papers.laboratory import Laboratory
 from coterie.recipe import make
 from coterie.settings import settings
 
@@ -23,33 +27,46 @@ Where = dict[str, str | list[str]]
 
 
 @settings
-class Folder:
-    """A folder of `results/`: the arguments of `coterie reproduce` that measured it."""
+class Reproduce:
+    """Arguments of `coterie reproduce`."""
 
     experiment: str
-    page: str
-    """Page and section that show its tables, relative to docs/results."""
     scale: Literal["small", "full"] = "full"
     seeds: int = 1
     data: str = ""
     degree: str = ""
     methods: str = ""
     changes: list[str] = field(default_factory=list)
-    tables: bool = False
-    """Whether only the tables are stored, because the single measurements are too large."""
 
     def wanted(self) -> dict[str, list[str]]:
         """Return the chosen values by axis of the experiment."""
         given = {"data": self.data, "degree": self.degree, "method": self.methods}
         return {axis: values.split(",") for axis, values in given.items() if values}
 
-    def command(self, name: str) -> str:
-        """Return the command that measures what is in the folder with this name."""
+    def command(self, out: str = "") -> str:
+        """Return the command, with the folder of `results/` that it continues, if any."""
         options = {"data": self.data, "degree": self.degree, "methods": self.methods, "scale": self.scale}
         parts = [f"--{option} {value}" for option, value in options.items() if value]
         parts += [f"--seeds {self.seeds}"] * (self.seeds > 1)
         parts += [f"--set {shlex.quote(change)}" for change in self.changes]
-        return f"coterie reproduce {self.experiment} {' '.join(parts)} --out results/{name}"
+        parts += [f"--out results/{out}"] * bool(out)
+        return f"coterie reproduce {self.experiment} {' '.join(parts)}"
+
+    def campaign(self, out: Path) -> Campaign | Laboratory:
+        """Return the experiment with these arguments, stored under `out`."""
+        kind = registry.load("experiment", self.experiment)
+        arguments = (self.experiment, self.wanted(), self.scale, self.seeds, out, self.changes)
+        return kind(*arguments) if issubclass(kind, Laboratory) else Campaign(*arguments)
+
+
+@settings
+class Folder(Reproduce):
+    """A folder of `results/`, and the arguments that measured it."""
+
+    page: str = ""
+    """Page and section that show its tables, relative to docs/results."""
+    tables: bool = False
+    """Whether only the tables are stored, because the single measurements are too large."""
 
 
 @settings
@@ -70,6 +87,8 @@ class Compare:
     """Figure of the other line, if it is not the same one. "printed..." is what the paper prints."""
     form: Literal["difference", "percent less", "ratio"] = "difference"
     """How the two figures are compared."""
+    per: str = ""
+    """Column that the effect is divided by."""
     unit: str = " points"
     at_least: float | None = None
     """The claim is that the effect is larger than this."""
@@ -85,33 +104,38 @@ class Compare:
 
 
 @settings
-class Like:
-    """A part of what a missing measurement costs, relative to a stored run."""
+class Cost:
+    """What some of the missing runs cost."""
 
-    runs: int
-    rounds: int
+    where: Where = field(default_factory=dict)
+    """Runs that it is about: values on the axes of the experiment. The first part of the cost that fits applies."""
     folder: str = ""
-    """Folder of a stored run that takes as long per round. If empty, `flops` is given."""
+    """Folder of a stored run that takes as long per round. Otherwise `flops` or `seconds` is given."""
     row: str = ""
     """Name of this run in runs.json, without its seed."""
-    times: float = 1.0
-    """Factor between the seconds or operations of a round."""
     flops: float = 0.0
     """Operations of a round, if no similar run is stored."""
+    seconds: float = 0.0
+    """Seconds of a measurement."""
+    times: float = 1.0
+    """Factor between the rounds."""
+    once: bool = False
+    """Whether it is added once for all runs, instead of for each of their rounds."""
     why: str = ""
-    """Derivation of `times` or `flops`."""
+    """Derivation of the numbers."""
 
 
 @settings
-class Missing:
-    """What it takes to test a claim, or to test it at the scale of the paper."""
+class Missing(Reproduce):
+    """The command that tests a claim, or tests it at the scale of the paper, and its cost."""
 
-    command: str
-    cost: list[dict[str, Any]]
+    out: str = ""
+    """Folder of `results/` that the command continues."""
+    cost: list[dict[str, Any]] = field(default_factory=list)
 
-    def parts(self) -> list[Like]:
+    def parts(self) -> list[Cost]:
         """Return the parts of the cost."""
-        return [make(Like, "cost", part) for part in self.cost]
+        return [make(Cost, "cost", part) for part in self.cost]
 
 
 @settings

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from coterie.errors import UserError
-from coterie.lab.claims.declared import Compare
-from coterie.lab.claims.statistics import LEVEL, Interval, holm, interval, p_of_mean, p_of_one
+from coterie.lab.claims.declared import Compare, Where
+from coterie.lab.claims.statistics import LEVEL, Mean, holm, mean
 from coterie.lab.claims.stored import Line, Results, Values
 
 
@@ -27,24 +27,37 @@ class Effect:
 
     label: str
     values: Sequence[float]
-    """Effect by seed, or by cell of the pool."""
+    """Effect by seed, or by cell of the pool. A table that is stored as text only has the mean over seeds."""
     error: float | None = None
-    """Standard error over clients, which decides if there is only one seed."""
+    """Standard error of a single value, or None if it is not known."""
+    seeds: int = 1
+    """Number of seeds behind a single value. If it is 1, its error is that over clients."""
 
     @property
-    def mean(self) -> float:
+    def value(self) -> float:
+        """The effect."""
         return math.fsum(self.values) / len(self.values)
 
     @property
-    def interval(self) -> Interval | None:
-        """Interval of the mean, or None if there is only one value."""
-        return interval(self.values) if len(self.values) > 1 else None
+    def n(self) -> int:
+        """Number of values or seeds."""
+        return max(len(self.values), self.seeds)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Interval of confidence, or None for a single seed."""
+        known = self._mean()
+        return known.interval() if known and self.n > 1 else None
 
     def p(self, expected: float) -> float:
         """Return the p-value that the effect is `expected`. It is 1 if nothing is known about the error."""
+        known = self._mean()
+        return known.p(expected) if known else 1.0
+
+    def _mean(self) -> Mean | None:
         if len(self.values) > 1:
-            return p_of_mean(self.values, expected)
-        return p_of_one(self.mean, self.error, expected) if self.error else 1.0
+            return mean(self.values)
+        return Mean(self.value, self.error, self.seeds if self.seeds > 1 else 0) if self.error else None
 
 
 @dataclass(frozen=True)
@@ -55,11 +68,13 @@ class Found:
     effects: Sequence[Effect]
     lines: Sequence[Line]
     """Stored lines that were used."""
+    seeds: Sequence[int]
+    """Number of seeds of each effect, or of all effects in a pool."""
 
     @property
     def single(self) -> bool:
         """Whether some effect rests on a single seed."""
-        return not self.compare.counted and any(len(effect.values) == 1 for effect in self.effects)
+        return not self.compare.counted and min(self.seeds) == 1
 
     def judged(self) -> list[bool | None]:
         """Return for each effect whether it supports the claim (True), speaks against it (False) or neither."""
@@ -67,17 +82,17 @@ class Found:
             return [self._is_within(effect) for effect in self.effects]
         least = self.compare.at_least
         if self.compare.counted:
-            return [effect.mean > least for effect in self.effects]
+            return [effect.value > least for effect in self.effects]
         ps = holm([effect.p(least) for effect in self.effects])
         found = zip(self.effects, ps, strict=True)
-        return [effect.mean > least if p <= 1 - LEVEL else None for effect, p in found]
+        return [effect.value > least if p <= 1 - LEVEL else None for effect, p in found]
 
     def _is_within(self, effect: Effect) -> bool | None:
         about, within = self.compare.about, self.compare.within
         assert within is not None
         if effect.interval is None:
-            return abs(effect.mean - about) <= within or (False if self.compare.counted else None)
-        _, low, high = effect.interval
+            return abs(effect.value - about) <= within or (False if self.compare.counted else None)
+        low, high = effect.interval
         if about - within <= low and high <= about + within:
             return True
         return False if low > about + within or high < about - within else None
@@ -95,14 +110,15 @@ RULE = f"""
 - A **comparison** takes one or more cells. In each, runs of the same seed are compared, and the effect is the mean over
   seeds. Intervals are t intervals of {LEVEL:.0%}. If many splits of the data are averaged instead, it says so.
 - An effect **supports** a claim if it is larger than the stated bound, and significantly so: the p-value of the paired
-  t test, corrected for the number of cells by Holm's method, is at most {1 - LEVEL:.2f}. It **speaks against** the claim
-  if it is significantly smaller. If all seeds agree to the last digit, the sign test replaces the t test. For a claim
-  that two figures agree, the whole interval must be within the stated distance, or outside of it.
+  t test, corrected for the number of cells by Holm's method, is at most {1 - LEVEL:.2f}. It **speaks against** the
+  claim if it is significantly smaller. If all seeds agree to the last digit, the sign test replaces the t test. For a
+  claim that two figures agree, the whole interval must be within the stated distance, or outside of it.
 - **Counted** quantities, such as operations, are not random and need no test.
 - **Confirmed**: every cell supports the claim, at the scale of the paper. **Contradicted**: some cell speaks against
   it, at the scale of the paper. **Confirmed at smaller scale**: every cell supports it, but the measurement is smaller
   than that of the paper. **Not confirmed**: everything else that was measured.
-- **One seed** is at most "confirmed at smaller scale", and never "contradicted". There is no interval. Such an effect
+- **One seed** is at most "confirmed at smaller scale", and never "contradicted". There is no interval over
+  seeds. Such an effect
   supports a claim if it is significant relative to the standard errors over clients (Holm's method again), or, for a
   claim that two figures agree, if it is within the stated distance.
 - A **theorem** is confirmed if a test checks it on problems where everything can be computed, which is no proof. It is
@@ -116,12 +132,15 @@ def found(compare: Compare, results: Results) -> Found:
     lines = results.lines(compare.folder, compare.best_rate)
     pairs = list(_pairs(compare, lines))
     if not pairs:
-        raise UserError(f"results/{compare.folder} has no lines with {compare.of} and {compare.over}; correct the claim")
-    effects = [_effect(compare, *pair) for pair in pairs]
+        raise UserError(
+            f"results/{compare.folder} has no lines with {compare.of} and {compare.over}; correct the claim"
+        )
+    effects = [_effect(compare, results.seeds(compare.folder), *pair) for pair in pairs]
+    seeds = [effect.n for effect in effects]
     if compare.pool:
-        effects = [Effect(f"{len(effects)} {compare.pool}", [effect.mean for effect in effects])]
+        effects = [Effect(f"{len(effects)} {compare.pool}", [effect.value for effect in effects])]
     used = {id(line): line for _, one, other in pairs for line in (one, other)}
-    return Found(compare, effects, list(used.values()))
+    return Found(compare, effects, list(used.values()), seeds)
 
 
 def _pairs(compare: Compare, lines: Sequence[Line]) -> Iterator[tuple[str, Line, Line]]:
@@ -137,27 +156,42 @@ def _pairs(compare: Compare, lines: Sequence[Line]) -> Iterator[tuple[str, Line,
         for other in has:
             both = all(one.at[axis] == other.at[axis] for axis in compare.match)
             if both and one is not other and one.matches(compare.of) and other.matches(compare.over):
-                differ = [axis for axis, wanted in compare.over.items() if not isinstance(wanted, str)]
-                parts = [one.at[axis] for axis in compare.match] + [f"against {other.at[axis]}" for axis in differ]
-                yield " ".join(parts), one, other
+                parts = [one.at[axis] for axis in [*compare.match, *_several(compare.of, compare.match)]]
+                against = [other.at[axis] for axis in _several(compare.over, compare.match)]
+                yield " ".join([*parts, *["against"] * bool(against), *against]), one, other
 
 
-def _effect(compare: Compare, label: str, one: Line, other: Line) -> Effect:
-    mine = one.values(compare.figure)
+def _several(where: Where, match: Sequence[str]) -> list[str]:
+    """Return the axes with several wanted values, which tell lines apart that match otherwise."""
+    return [axis for axis, wanted in where.items() if not isinstance(wanted, str) and axis not in match]
+
+
+def _effect(compare: Compare, seeds: int, label: str, one: Line, other: Line) -> Effect:
     alone = not compare.over and not compare.other
-    theirs: Values = {None: 0.0} if alone else other.values(compare.other or compare.figure)
-    seeds = mine.keys() & theirs.keys() or (mine if None in theirs else theirs if None in mine else ())
-    pairs = [(mine.get(seed, mine.get(None, 0.0)), theirs.get(seed, theirs.get(None, 0.0))) for seed in seeds]
-    if not pairs:
-        raise UserError(f"{label}: both lines have runs of different seeds only; correct the claim")
-    values = [_compared(compare.form, *pair) for pair in pairs]
-    errors = (one.error(compare.figure), 0.0 if alone else other.error(compare.other or compare.figure))
-    known = [error for error in errors if error is not None]
-    error = math.hypot(*known) if len(known) == len(errors) and compare.form == "difference" else None
-    return Effect(label, values, error)
+    figure = compare.other or compare.figure
+    mine = one.values(compare.figure)
+    theirs: Values = {None: 0.0} if alone else other.values(figure)
+    common = mine.keys() & theirs.keys() or (mine if None in theirs else theirs if None in mine else ())
+    if not common:
+        raise UserError(f"{label}: the lines have no seed in common; correct the claim")
+    per = next(iter(one.values(compare.per).values())) if compare.per else 1.0
+    pairs = [(mine.get(seed, mine.get(None, 0.0)), theirs.get(seed, theirs.get(None, 0.0))) for seed in common]
+    values = [_compared(compare.form, *pair) / per for pair in pairs]
+    errors = (one.error(compare.figure), 0.0 if alone else other.error(figure))
+    error = _error(compare.form, *pairs[0], *errors)
+    return Effect(label, values, None if error is None else error / per, seeds if one.row is None else 1)
 
 
 def _compared(form: str, mine: float, theirs: float) -> float:
     if form == "difference":
         return mine - theirs
     return 100 * (1 - mine / theirs) if form == "percent less" else mine / theirs
+
+
+def _error(form: str, mine: float, theirs: float, e: float | None, f: float | None) -> float | None:
+    """Return the standard error of a comparison of independent figures with the errors e and f."""
+    if e is None or f is None:
+        return None
+    if form == "difference":
+        return math.hypot(e, f)
+    return (100 if form == "percent less" else 1) * mine / theirs * math.hypot(e / mine, f / theirs)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -11,34 +11,35 @@ LEVEL = 0.95
 """Coverage of all intervals. Differences are significant if their corrected p-value is at most 1 minus this."""
 
 
-class Interval(NamedTuple):
-    """The mean of some values, with its interval of confidence."""
+class Mean(NamedTuple):
+    """A mean with its standard error."""
 
-    mean: float
-    low: float
-    high: float
+    value: float
+    error: float
+    n: int
+    """Number of values behind the mean, or 0 if the error is known from elsewhere and its distribution is normal."""
+
+    def interval(self) -> tuple[float, float]:
+        """Return the lower and the upper end of the interval of confidence."""
+        half = self.error * float(self._distribution().ppf((1 + LEVEL) / 2))
+        return self.value - half, self.value + half
+
+    def p(self, expected: float) -> float:
+        """Return the two-sided p-value that the true mean is `expected`.
+
+        If all values are equal, it is that of the sign test, which does not estimate their spread.
+        """
+        if self.error <= 1e-12 * max(1.0, abs(self.value)):
+            return 1.0 if math.isclose(self.value, expected, abs_tol=1e-12) else min(1.0, 2.0 ** (1 - self.n))
+        return float(2 * self._distribution().sf(abs(self.value - expected) / self.error))
+
+    def _distribution(self) -> Any:
+        return stats.t(self.n - 1) if self.n else stats.norm()
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """Return the t interval of the mean of at least two values."""
-    mean, error = float(np.mean(values)), float(stats.sem(values))
-    half = error * float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1))
-    return Interval(mean, mean - half, mean + half)
-
-
-def p_of_mean(values: Sequence[float], expected: float) -> float:
-    """Return the two-sided p-value of the t test that the mean of at least two values is `expected`.
-
-    If all values are equal, the p-value is that of the sign test, which does not estimate their spread.
-    """
-    if np.ptp(values) <= 1e-12 * max(1.0, float(np.max(np.abs(values)))):
-        return 1.0 if math.isclose(values[0], expected, abs_tol=1e-12) else min(1.0, 2.0 ** (1 - len(values)))
-    return float(stats.ttest_1samp(values, expected).pvalue)
-
-
-def p_of_one(value: float, error: float, expected: float) -> float:
-    """Return the two-sided p-value of a normal value with a known standard error."""
-    return float(2 * stats.norm.sf(abs(value - expected) / error))
+def mean(values: Sequence[float]) -> Mean:
+    """Return the mean of at least two values."""
+    return Mean(float(np.mean(values)), float(stats.sem(values)), len(values))
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -1,17 +1,19 @@
 """Stored results: the lines of the tables in `results/`, with the figures of single runs where they are stored."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from coterie import registry
 from coterie.errors import UserError
-from coterie.lab.claims.declared import Where, folder, folders
+from coterie.lab.claims.declared import Folder, Where, folder, folders
 from coterie.lab.papers.campaign import Campaign
 from coterie.lab.papers.comparison import Row
 from coterie.lab.papers.laboratory import Laboratory
+from coterie.lab.papers.measured import Measured
 from coterie.lab.papers.numbers import Change, later
 from coterie.lab.papers.rates import best
 
@@ -38,12 +40,16 @@ class Line:
         if name == PRINTED:
             return {None: _printed(self.row, rest)}
         runs = zip(self.row.seeds, self.row.runs, strict=True)
-        return {seed: float(reduce(getattr, figure.split("."), run)) for seed, run in runs}
+        return {seed: _figure(run, figure) for seed, run in runs}
 
     def error(self, figure: str) -> float | None:
-        """Return the standard error over clients of a figure that ends in "mean", or None if none is stored."""
+        """Return the standard error of a figure, or None if it is not known.
+
+        It is that over clients for a figure of single runs that ends in "mean", and that over seeds in a table.
+        """
         if self.row is None:
-            return None
+            _, sign, error = self.at[figure].partition(" ± ")
+            return _number(error) if sign else 0.0
         if figure == PRINTED:
             return self.row.published.stderr if self.row.published else None
         name, _, rest = figure.partition(".")
@@ -52,9 +58,7 @@ class Line:
 
     def matches(self, where: Where) -> bool:
         """Return whether the line has these values."""
-        return all(
-            self.at.get(axis) in ([wanted] if isinstance(wanted, str) else wanted) for axis, wanted in where.items()
-        )
+        return matches(self.at, where)
 
     @property
     def changes(self) -> Sequence[Change]:
@@ -86,10 +90,22 @@ class Results:
         found = self._lines[name]
         return [Line(row.at, row) for row in best([line.row for line in found if line.row])] if best_rate else found
 
+    def seeds(self, name: str) -> int:
+        """Return the largest number of seeds of a stored line."""
+        file = self.root / name / "runs.json"
+        if not file.exists():
+            return folder(name).seeds
+        return max(len(row["seeds"]) for row in json.loads(file.read_text()).values())
+
+    def declared(self, name: str) -> Folder:
+        """Return the declaration of a folder, with the number of seeds that are stored."""
+        return replace(folder(name), seeds=self.seeds(name))
+
     def campaign(self, name: str, out: Path | None = None) -> Campaign:
         """Return the campaign of a folder. Its runs are stored under `out`, which is the folder itself by default."""
-        each = folder(name)
-        return Campaign(each.experiment, each.wanted(), each.scale, each.seeds, out or self.root / name, each.changes)
+        campaign = self.declared(name).campaign(out or self.root / name)
+        assert isinstance(campaign, Campaign)
+        return campaign
 
     def campaigns(self) -> list[str]:
         """Return the names of the folders that store the figures of single runs."""
@@ -109,6 +125,18 @@ class Results:
         if not file.exists():
             raise UserError(f"{file} is missing; restore it, or measure it again")
         return [Line(line) for line in read_tables(file.read_text())]
+
+
+def _figure(run: Measured, name: str) -> float:
+    value: Any = run
+    for part in name.split("."):
+        value = getattr(value, part)
+    return float(value)
+
+
+def matches(at: Mapping[str, str], where: Where) -> bool:
+    """Return whether a place has these values on its axes."""
+    return all(at.get(axis) in ([wanted] if isinstance(wanted, str) else wanted) for axis, wanted in where.items())
 
 
 def read_tables(text: str) -> list[dict[str, str]]:
@@ -138,7 +166,7 @@ def _printed(row: Row, rest: str) -> float:
     if rest == "seconds" and row.published_seconds is not None:
         return row.published_seconds
     if rest and rest in row.users:
-        return row.users[rest][0]  # type: ignore[index]
+        return row.users[rest][0]
     if not rest and row.published:
         return row.published.mean
     raise UserError(f"the paper prints no {rest or 'accuracy'} for {' '.join(row.at.values())}; correct the claim")
