@@ -165,6 +165,10 @@ class Campaign:
         shown = [chosen.get(variant.row) or self._earlier(variant) for variant in self.experiment.variants()]
         return [self._row(row) for row in shown if row]
 
+    def finished(self) -> list[tuple[Cell, Measured]]:
+        """Return the chosen cells that are measured, with their figures."""
+        return [(cell, self._figures(cell)) for cell in self._cells if self._finished(cell)]
+
     def _check_folder(self) -> None:
         """Raise UserError if the folder has a table of another experiment or scale, which must not be overwritten."""
         written = self.out / "table.json"
