@@ -101,8 +101,6 @@ def replay(results: Results, choice: Choice, out: Path, should_stop: Callable[[]
     campaign = results.campaign(choice.folder, out / choice.folder)
     campaign.play(choice.cell, campaign.training(choice.cell), lambda _: None, should_stop)
     folder = campaign.folder(choice.cell)
-    if should_stop():
-        raise KeyboardInterrupt
     return Replayed(choice, figures_of(folder, choice.cell.protocol) if is_finished(folder) else None)
 
 
