@@ -33,7 +33,7 @@ def figures(case: str) -> list[float]:
     options = {"tau": 5} if isinstance(getattr(cls, "tau", None), int) and cls.tau > 5 else {}
     options |= {"batch_size": 4} if batches else {}
     federation = ref.federation(SIZES, new=1)
-    keys = {"rounds": 3, "seed": 3, "dtype": "float64", "progress": False}
+    keys = {"rounds": 3, "seed": 3, "dtype": "float64", "engine": "loop", "settings": {"engine": {"threads": 1}}}
     keys |= {} if cls.everyone else {"clients_per_round": 4}
     run = train(federation, model=model("mlp"), method=cls(**options), **keys)
     norms = [sum(float((p.detach() ** 2).sum()) for p in run.model(each).parameters()) for each in run.ids]
