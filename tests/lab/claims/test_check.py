@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from commands import coterie, in_folder
 from coterie import registry
 from coterie.lab.claims import declared
 from coterie.lab.claims.check import Outcome, choose, replay, table
 from coterie.lab.claims.stored import Results
 from coterie.lab.papers import numbers
-from commands import coterie, in_folder
 
 TINY = declared.Folder(experiment="tiny", scale="small", methods="pflego,fedavg", page="unused.md")
 

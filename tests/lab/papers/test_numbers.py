@@ -1,16 +1,15 @@
 """The version of the numbers rises with every change of results, beyond the rounding of float64.
 
 `numbers.json` has figures of small runs of each method. After a change that is meant to change figures, add an entry to
-`CHANGES` in src/coterie/lab/papers/numbers.py, and run `python tests/lab/papers/test_numbers.py` to write them again.
+`CHANGES` in src/coterie/lab/papers/numbers.py, and write them again:
+
+    PYTHONPATH=tests python tests/lab/papers/test_numbers.py
 """
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path[:0] = [str(Path(__file__).parents[2])]
 
 import reference as ref
 from coterie.lab.papers.numbers import VERSION
@@ -42,7 +41,7 @@ def figures(case: str) -> list[float]:
 
 def test_the_stored_figures_are_of_this_version():
     stored = json.loads(FILE.read_text())
-    assert stored["version"] == VERSION, "run `python tests/lab/papers/test_numbers.py`"
+    assert stored["version"] == VERSION, "write them again, as the docstring says"
     assert list(stored["figures"]) == CASES
 
 
