@@ -172,3 +172,12 @@ def test_seeds_in_common_are_required():
     compare = Compare(folder="f", figure="figure.mean", of={"method": "a"}, over={"method": "b"}, at_least=0.0)
     with pytest.raises(UserError, match="no seed in common"):
         found(compare, Stored([line("a", {0: 1.0}), line("b", {1: 1.0})]))
+
+
+def test_labels_name_the_axes_on_which_lines_differ():
+    lines = [
+        line("a", {0: 1.0}, rate="0.5", beta=beta, unit=unit) for beta, unit in (("0.2", "step"), ("0.8", "epoch"))
+    ]
+    lines.append(line("b", {0: 1.0}, rate="0.1", beta="1.0", unit="none"))
+    compare = Compare(folder="f", figure="figure.mean", of={"method": "a"}, over={"method": "b"}, at_least=0.0)
+    assert [each.label for each in found(compare, Stored(lines)).effects] == ["beta 0.2 step", "beta 0.8 epoch"]

@@ -33,9 +33,12 @@ class Judged:
 
     @property
     def words(self) -> str:
-        """The verdict as text, which says if it rests on one seed."""
-        single = ", one seed" if self.found and self.found.single else ""
-        return f"**{self.verdict.value}**{single}"
+        """The verdict as text. It says if it rests on one seed, and if some cell speaks against the claim."""
+        parts = [f"**{self.verdict.value}**"]
+        if self.found:
+            opposite = self.verdict is Verdict.NOT_CONFIRMED and False in self.found.judged()
+            parts += ["evidence against it"] * opposite + ["one seed"] * self.found.single
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -204,7 +207,7 @@ def _goal(compare: Compare) -> str:
 
 
 def _effect(effect: Effect, compare: Compare, label: str) -> str:
-    interval = effect.interval
+    interval = None if compare.counted else effect.interval
     extent = f" [{_short(interval[0], compare)}, {_short(interval[1], compare)}]" if interval else ""
     return f"{label}: {_short(effect.value, compare)}{extent}{compare.unit}".removeprefix(": ")
 

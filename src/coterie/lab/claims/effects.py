@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from coterie.errors import UserError
-from coterie.lab.claims.declared import Compare, Where
+from coterie.lab.claims.declared import Compare
 from coterie.lab.claims.statistics import LEVEL, Mean, holm, mean
 from coterie.lab.claims.stored import Line, Results, Values
 
@@ -116,7 +116,8 @@ RULE = f"""
 - **Counted** quantities, such as operations, are not random and need no test.
 - **Confirmed**: every cell supports the claim, at the scale of the paper. **Contradicted**: some cell speaks against
   it, at the scale of the paper. **Confirmed at smaller scale**: every cell supports it, but the measurement is smaller
-  than that of the paper. **Not confirmed**: everything else that was measured.
+  than that of the paper. **Not confirmed**: everything else that was measured. "Evidence against it" means that
+  some cell speaks against the claim, which is not enough to contradict it at a smaller scale or with one seed.
 - **One seed** is at most "confirmed at smaller scale", and never "contradicted". There is no interval over
   seeds. Such an effect
   supports a claim if it is significant relative to the standard errors over clients (Holm's method again), or, for a
@@ -146,24 +147,30 @@ def found(compare: Compare, results: Results) -> Found:
 def _pairs(compare: Compare, lines: Sequence[Line]) -> Iterator[tuple[str, Line, Line]]:
     """Yield pairs of lines to compare, each with a label. Lines without the figure are omitted."""
     has = [line for line in lines if line.row or compare.figure in line.at]
-    if not compare.over:
-        names = compare.match or list(has[0].at if has and has[0].row else ())
-        for line in has:
-            if line.matches(compare.of):
-                yield " ".join(line.at[axis] for axis in names), line, line
-        return
-    for one in has:
-        for other in has:
-            both = all(one.at[axis] == other.at[axis] for axis in compare.match)
-            if both and one is not other and one.matches(compare.of) and other.matches(compare.over):
-                parts = [one.at[axis] for axis in [*compare.match, *_several(compare.of, compare.match)]]
-                against = [other.at[axis] for axis in _several(compare.over, compare.match)]
-                yield " ".join([*parts, *["against"] * bool(against), *against]), one, other
+    ones = [line for line in has if line.matches(compare.of)]
+    others = [line for line in has if line.matches(compare.over)] if compare.over else []
+    columns = () if ones and ones[0].row is None else _differing(compare, ones)
+    against = _differing(compare, others)
+    for one in ones:
+        told = " ".join(_place(one, [*compare.match, *columns]))
+        if not compare.over:
+            yield told, one, one
+        for other in others:
+            if one is not other and all(one.at[axis] == other.at[axis] for axis in compare.match):
+                theirs = _place(other, against)
+                yield " ".join([told, *["against"] * bool(theirs), *theirs]).strip(), one, other
 
 
-def _several(where: Where, match: Sequence[str]) -> list[str]:
-    """Return the axes with several wanted values, which tell lines apart that match otherwise."""
-    return [axis for axis, wanted in where.items() if not isinstance(wanted, str) and axis not in match]
+def _differing(compare: Compare, lines: Sequence[Line]) -> list[str]:
+    """Return the axes on which lines differ, apart from those on which pairs match."""
+    known = {*compare.match, *["rate"] * compare.best_rate}
+    axes = list(lines[0].at) if lines else []
+    return [axis for axis in axes if axis not in known and len({line.at[axis] for line in lines}) > 1]
+
+
+def _place(line: Line, axes: Sequence[str]) -> list[str]:
+    """Return the values on some axes, as parts of a label. Numbers come with the name of their axis."""
+    return [f"{axis} {line.at[axis]}" if line.at[axis][:1].isdigit() else line.at[axis] for axis in axes]
 
 
 def _effect(compare: Compare, seeds: int, label: str, one: Line, other: Line) -> Effect:
