@@ -157,7 +157,7 @@ def test_errors_in_a_table_are_over_its_seeds():
     )
     compare = Compare(folder="f", figure="GD", other="S", per="1/p", form="ratio", match=["alpha"], at_least=1.0)
     (effect,) = found(compare, Stored([Line(cells)], seeds=10)).effects
-    assert (effect.label, effect.value, effect.n) == ("1", 2.0, 10)
+    assert (effect.label, effect.value, effect.n) == ("alpha 1", 2.0, 10)
     half = stats.t(9).ppf(0.975) * 0.2
     assert effect.interval == pytest.approx((2.0 - half, 2.0 + half))
 
