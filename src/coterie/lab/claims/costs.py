@@ -28,6 +28,8 @@ def _shares(missing: Missing, results: Results) -> Iterator[tuple[Cost, int, int
     """Yield each part of the cost with the number of runs and of rounds that it is about."""
     campaign = missing.campaign(results.root / missing.out if missing.out else Path("nothing", "stored"))
     todo: Sequence[Cell | Measurement] = campaign.missing()
+    if not todo:
+        return
     for part in missing.parts():
         mine = [each for each in todo if not part.once and matches(each.at, part.where)]
         rounds = sum(each.recipe.run.rounds for each in mine) if isinstance(campaign, Campaign) else len(mine)

@@ -116,12 +116,11 @@ RULE = f"""
 - **Counted** quantities, such as operations, are not random and need no test.
 - **Confirmed**: every cell supports the claim, at the scale of the paper. **Contradicted**: some cell speaks against
   it, at the scale of the paper. **Confirmed at smaller scale**: every cell supports it, but the measurement is smaller
-  than that of the paper. **Not confirmed**: everything else that was measured. "Evidence against it" means that
-  some cell speaks against the claim, which is not enough to contradict it at a smaller scale or with one seed.
-- **One seed** is at most "confirmed at smaller scale", and never "contradicted". There is no interval over
-  seeds. Such an effect
-  supports a claim if it is significant relative to the standard errors over clients (Holm's method again), or, for a
-  claim that two figures agree, if it is within the stated distance.
+  than that of the paper. **Not confirmed**: everything else that was measured. "Evidence against it" means that some
+  cell speaks against the claim, which is not enough to contradict it at a smaller scale or with one seed.
+- **One seed** is at most "confirmed at smaller scale", and never "contradicted". There is no interval over seeds. Such
+  an effect supports a claim if it is significant relative to the standard errors over clients (Holm's method again),
+  or, for a claim that two figures agree, if it is within the stated distance.
 - A **theorem** is confirmed if a test checks it on problems where everything can be computed, which is no proof. It is
   contradicted if a test has a counterexample to what is printed; the note says what holds instead.
 """
