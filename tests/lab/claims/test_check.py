@@ -58,7 +58,7 @@ def test_a_run_gives_the_same_digits(store, tmp_path):
     found = replayed(store(), tmp_path / "again")
     assert (found.outcome, found.expected) == (Outcome.EQUAL, True)
     assert {"figure.mean", "figure.stderr", "as_is.mean", "train_loss", "flops"} <= found.pairs.keys()
-    assert not {"seconds", "numbers"} & found.pairs.keys()
+    assert not [name for name in found.pairs if name.startswith(("seconds", "numbers", "curve"))]
 
 
 def test_last_digits_are_told_from_printed_ones(store, measured, tmp_path):

@@ -49,9 +49,8 @@ class Replayed:
         """The stored and the new value of each figure that is compared."""
         if self.again is None:
             return {}
-        stored, again = (dict(_flat(each.as_dict())) for each in (self.choice.stored, self.again))
-        known = {name: value for name, value in stored.items() if name.partition(".")[0] not in NOT_COMPARED}
-        return {name: (value, again[name]) for name, value in known.items() if name in again}
+        stored, again = (dict(_figures(each)) for each in (self.choice.stored, self.again))
+        return {name: (value, again[name]) for name, value in stored.items() if name in again}
 
     @property
     def outcome(self) -> Outcome:
@@ -119,6 +118,11 @@ def _stored(results: Results) -> Iterator[Choice]:
 
 def _seconds(choice: Choice) -> float:
     return choice.stored.seconds * choice.cell.recipe.run.rounds
+
+
+def _figures(measured: Measured) -> Iterator[tuple[str, float]]:
+    """Yield the figures that are compared, each with its name."""
+    return _flat({name: value for name, value in measured.as_dict().items() if name not in NOT_COMPARED})
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
