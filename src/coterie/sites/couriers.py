@@ -89,5 +89,5 @@ class Courier:
             event = json.loads(line)
         except ValueError:
             return
-        if event.get("event") != "carrying":
+        if event.get("event") != "carried":  # the site process tells about its replies
             logger.info("courier: %s", event.get("text") or event.get("event"))

@@ -19,6 +19,8 @@ from coterie.data.federation import Federation
 from coterie.data.own.export import write_client
 from coterie.errors import StoppedError
 from coterie.sites import certs, policy
+from coterie.sites.hosts import ADDRESS as HOST
+from coterie.sites.hosts import SERVER, Hosts
 from coterie.sites.roster import FILE, Roster
 from coterie.storage.files import make_private
 
@@ -35,8 +37,15 @@ class Local:
     folder: Path
     federation: Federation
     port: int
+    hosts: Hosts | None = None
+    """Networks in which the processes run, or None for that of this machine."""
     server: subprocess.Popen[bytes] | None = None
     sites: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        """Address of the server."""
+        return HOST if self.hosts else ADDRESS
 
     @property
     def server_folder(self) -> Path:
@@ -55,7 +64,7 @@ class Local:
     def prepare(self) -> None:
         """Make certificates, keys and data."""
         make_private(self.folder)
-        certs.new(self.server_folder, [ADDRESS, "localhost"])
+        certs.new(self.server_folder, [self.address, "localhost"])
         roster = Roster(self.server_folder / FILE)
         for i, name in enumerate(self.federation.ids):
             folder = self.site(name)
@@ -67,19 +76,24 @@ class Local:
 
     def start(self, arguments: Sequence[str]) -> None:
         """Start the server with further arguments, and all sites."""
-        listen = f"{ADDRESS}:{self.port}"
-        run = ["--resume", str(self.run)] if (self.run / "recipe.toml").exists() else ["--out", str(self.run)]
-        self.server = _start(
-            ["server", "--listen", listen, "--tls", str(self.server_folder), *run, *arguments],
-            self.folder / "server.log",
-        )
+        self.start_server(arguments)
         for name in self.federation.ids:
             self.start_site(name)
 
-    def start_site(self, name: str) -> None:
-        """Start the process of a site, which starts its courier."""
+    def start_server(self, arguments: Sequence[str]) -> None:
+        """Start the server, with the run that is there or a new one."""
+        listen = f"{self.address}:{self.port}"
+        run = ["--resume", str(self.run)] if (self.run / "recipe.toml").exists() else ["--out", str(self.run)]
+        self.server = self._start(
+            SERVER,
+            ["server", "--listen", listen, "--tls", str(self.server_folder), *run, *arguments],
+            self.folder / "server.log",
+        )
+
+    def start_site(self, name: str, *more: str) -> None:
+        """Start the process of a site, which starts its courier. `more` are further arguments of `coterie client`."""
         folder, is_new = self.site(name), bool(self.federation.is_new[self.federation.ids.index(name)])
-        options = {"--server": f"{ADDRESS}:{self.port}", "--name": name, "--data": str(folder / "data.npz")}
+        options = {"--server": f"{self.address}:{self.port}", "--name": name, "--data": str(folder / "data.npz")}
         options |= {
             "--state": str(folder),
             "--key": str(folder / f"{name}.key"),
@@ -87,7 +101,19 @@ class Local:
         }
         flags = ["--regression"] if not self.federation.labels else []
         arguments = [part for option in options.items() for part in option]
-        self.sites[name] = _start(["client", *arguments, *flags, *(["--new"] if is_new else [])], folder / "site.log")
+        command = ["client", *arguments, *flags, *(["--new"] if is_new else []), *more]
+        self.sites[name] = self._start(name, command, folder / "site.log")
+
+    def _start(self, host: str, arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+        with log.open("ab") as out:
+            return subprocess.Popen(  # noqa: S603 - a command of our own
+                [*(self.hosts.on(host) if self.hosts else []), sys.executable, "-m", "coterie", *arguments],
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "COLUMNS": "200"},
+                start_new_session=True,
+            )
 
     def check(self) -> None:
         """Raise StoppedError if a site has ended."""
@@ -117,15 +143,3 @@ def last_words(file: Path) -> str:
     """Return the last lines of a log."""
     lines = file.read_text(errors="replace").strip().splitlines() if file.exists() else []
     return " ".join(lines[-3:]) or "it said nothing"
-
-
-def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("ab") as out:
-        return subprocess.Popen(  # noqa: S603 - a command of our own
-            [sys.executable, "-m", "coterie", *arguments],
-            stdout=out,
-            stderr=out,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "COLUMNS": "200"},
-            start_new_session=True,
-        )

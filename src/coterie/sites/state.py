@@ -124,7 +124,8 @@ class SiteState:
         if hashlib.sha256(content).hexdigest() != sha256:
             raise UserError(
                 f"{self._folder / name} is missing or damaged, so this site cannot continue with its own state. "
-                f"Restore the folder from a backup, or remove {self._folder} to begin again with a new state"
+                f"Restore the folder from a backup. Without one, remove {self._folder} and use `coterie client "
+                "--restored` to continue with a new state"
             )
         return content
 
@@ -139,7 +140,8 @@ class SiteState:
         except (BrokenSealError, TypeError, KeyError, json.JSONDecodeError) as error:
             raise UserError(
                 f"{file} is damaged ({error}), so this site cannot continue with its own state. Restore the folder "
-                f"from a backup, or remove {self._folder} to begin again with a new state"
+                f"from a backup. Without one, remove {self._folder} and use `coterie client --restored` to continue "
+                "with a new state"
             ) from None
 
     def _write(self, journal: Journal) -> None:
