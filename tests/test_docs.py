@@ -215,5 +215,5 @@ def test_commands_in_the_readme_exist():
     text = (ROOT / "README.md").read_text()
     listings = {"methods", "datasets", "partitions", "models", "settings", "recipes"}
     deployment = {"certs", "sites", "server", "client", "courier", "local", "status", "predict"}
-    assert {"run", "bench", "data", "reproduce", "sweep"} | deployment | listings == commands
+    assert {"run", "bench", "claims", "data", "reproduce", "sweep"} | deployment | listings == commands
     assert set(re.findall(r"coterie ([a-z]+)", text)) <= commands
