@@ -196,11 +196,24 @@ def test_the_page_quotes_the_two_best_settings_of_decay_per_epoch():
     assert quoted in text
 
 
+def test_the_table_of_what_leaves_a_site_is_what_the_command_prints(tmp_path, monkeypatch, capsys):
+    def cells(text):
+        rows = [line.strip().strip("|").split("|") for line in text.splitlines() if line.strip().startswith("|")]
+        return [[cell.strip().replace("\\*", "*") for cell in row] for row in rows if "---" not in row[0]]
+
+    with in_folder(tmp_path, monkeypatch):
+        assert coterie(monkeypatch, "methods", "--leaves") == 0
+    _, section = (ROOT / "docs" / "deploy.md").read_text().split("    coterie methods --leaves\n")
+    printed = cells(capsys.readouterr().out)
+    assert cells(section.partition("\n##")[0]) == printed
+    assert {"pflego", "scafflix", "fedpac"} < {row[0] for row in printed}
+
+
 def test_commands_in_the_readme_exist():
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
     commands |= {group.name for group in app.registered_groups}
     text = (ROOT / "README.md").read_text()
     listings = {"methods", "datasets", "partitions", "models", "settings", "recipes"}
     deployment = {"certs", "sites", "server", "client", "courier", "local", "status", "predict"}
-    assert {"run", "bench", "data", "reproduce", "sweep"} | deployment | listings == commands
+    assert {"run", "bench", "claims", "data", "reproduce", "sweep"} | deployment | listings == commands
     assert set(re.findall(r"coterie ([a-z]+)", text)) <= commands

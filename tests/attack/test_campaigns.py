@@ -8,16 +8,18 @@ import pytest
 import torch
 from rich.progress import Progress
 
-from attack import bits, commands, edits, kills, messages, operations, readers
+from attack import answers, bits, commands, edits, kills, messages, operations, readers, sites
 from attack.campaign import Campaign, Escape, attempted, outcomes
 from attack.campaigns import CAMPAIGNS
 from attack.run import attack, past, table
 from coterie.clients import engine
+from coterie.clients import sites as clients_sites
+from coterie.sites.state import SiteState
 from coterie.storage import checkpoint, folder
 from coterie.training import Training
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-SAMPLE = {"kills": 2, "operations": 4, "bits": 60, "messages": 60, "commands": 16}
+SAMPLE = {"kills": 2, "operations": 4, "bits": 60, "sites": 20, "messages": 60, "answers": 12, "commands": 16}
 """Number of attempts of a campaign. Those of `readers` and `edits` are in test_readers.py."""
 
 
@@ -96,6 +98,24 @@ def test_messages_notice_a_reply_that_is_not_checked(monkeypatch: pytest.MonkeyP
     assert "DivergedError" not in attempted(messages.CAMPAIGN, seed).what
     monkeypatch.setattr(engine, "finite_rows", lambda size, *trees: torch.ones(size, dtype=torch.bool))
     assert "the whole run ends: DivergedError" in attempted(messages.CAMPAIGN, seed).what
+
+
+def test_sites_notice_a_reply_that_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    sites.prepare()
+    reply = next(damage.file for damage in sites.all_damages() if damage.file.endswith(".reply"))
+    place = 8 * (sites.made()[0] / reply).stat().st_size - 2
+    seed = _seed(sites.all_damages(), sites.Damage(reply, "bit", place), sites.STRIDE)
+    assert attempted(sites.CAMPAIGN, seed).outcome == "held"
+    monkeypatch.setattr(
+        SiteState, "reply", lambda self, pending: (self._folder / f"{pending.reply}.reply").read_bytes()
+    )
+    assert "something else, in silence" in attempted(sites.CAMPAIGN, seed).what
+
+
+def test_answers_notice_scores_that_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = [seed for seed in range(3000) if answers.plan(seed)[:3] == ("fedavg", "scores", "head")]
+    monkeypatch.setattr(clients_sites, "counts_in", lambda head, name: head.get(name))
+    assert any(attempted(answers.CAMPAIGN, seed).outcome == "escaped" for seed in seeds[:12])
 
 
 def test_commands_notice_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ ONLY_IN = {
     "PIL": ("data/files/images.py", "data/sets/*.py"),
     "plotly": ("report/*.py", "lab/sweep/charts.py"),
     "pyarrow": ("data/own/table.py",),
-    "scipy": ("core/steps/simplex.py",),
+    "scipy": ("core/steps/simplex.py", "lab/claims/statistics.py"),
     "rich": ("cli/*.py", "track/*.py", "report/*.py", "data/files/fetch.py"),
 }
 

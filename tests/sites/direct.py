@@ -82,8 +82,8 @@ def alone(federation: Federation, client: int) -> Federation:
     return Federation.from_arrays({name: arrays}, tokens=not federation.x.is_floating_point(), **choices)
 
 
-def ready(recipe: Recipe, transport: Transport, names: Any, **patience: Any) -> Ready:
-    return gather(Asking(recipe, Patience(**{"seconds": 5.0, **patience})), transport, names)
+def ready(recipe: Recipe, transport: Transport, names: Any, resumed: bool = False, **patience: Any) -> Ready:
+    return gather(Asking(recipe, Patience(**{"seconds": 5.0, **patience})), transport, names, resumed=resumed)
 
 
 def deployed(recipe: Recipe, transport: Direct, out: Path | None = None, resume: bool = False, **patience: Any) -> Run:

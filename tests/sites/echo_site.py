@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 CLIENTS = Path(__file__).parents[2] / "src" / "coterie" / "clients"
-runpy.run_path(str(CLIENTS / "flower_child.py"))["make_empty_package"]()  # spares the start of PyTorch
+runpy.run_path(str(CLIENTS / "flower_child.py"))["make_empty_packages"]("site")  # spares the start of PyTorch
 
 from coterie.sites.socket import serve  # noqa: E402
 

@@ -1,5 +1,6 @@
 """Certificates are tried in real TLS handshakes, in memory."""
 
+import base64
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -290,3 +291,18 @@ def test_the_fingerprint_is_the_one_of_openssh():
         "MIjuySKzwP78cFrPmQxXpVFMO9pg7lhWsO6aFBuyooA1etBSlbTRvjt4n7bW4QZ/Rx8tSH0vD1cQ9bzS5xJ8/zqVUDwEhEf8jSKeZE1SNJvVnW0w=="
     )
     assert certs.fingerprint(key) == "SHA256:Al99pjujQCIMyu+1g7phlGX/2HW68onRJScnqtQDACs"
+
+
+@pytest.mark.parametrize("file", ["ca.crt", "server.crt"])
+def test_any_changed_bit_of_a_certificate_is_noticed(file, tmp_path):
+    """Cryptography reads keys, versions and names only when they are asked for, and a CA proves itself."""
+    folder = tmp_path / "tls"
+    certs.new(folder, ["server.example.org"])
+    der = bytearray(base64.b64decode(b"".join((folder / file).read_bytes().splitlines()[1:-1])))
+    for bit in range(0, 8 * len(der), 13):
+        changed = bytearray(der)
+        changed[bit // 8] ^= 1 << bit % 8
+        text = base64.encodebytes(bytes(changed))
+        (folder / file).write_bytes(b"-----BEGIN CERTIFICATE-----\n" + text + b"-----END CERTIFICATE-----\n")
+        with pytest.raises(UserError, match=rf"{file} (is damaged|was not signed)|(ca|server)\.(key|crt)"):
+            certs.describe(folder)

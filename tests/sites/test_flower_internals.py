@@ -168,3 +168,14 @@ def test_a_reply_is_not_fetched_beyond_the_limit():
     assert link.fetch(reply, 2500)
     assert asked == ["part 0", "part 1", "part 2", "deleted"]
     assert reply.size == 3000
+
+
+def test_a_courier_loads_neither_pytorch_nor_a_web_framework():
+    child = CLIENTS / "flower_child.py"
+    code = (
+        f"import runpy; runpy.run_path({str(child)!r})['make_empty_packages']({flower_command.COURIER!r})\n"
+        f"import {flower_command.COURIER}, sys; print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert flower_command.COURIER in loaded.split()
+    assert not {"torch", "fastapi", "requests", "coterie.core"} & set(loaded.split())

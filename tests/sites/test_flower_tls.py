@@ -20,6 +20,7 @@ from coterie.clients.flower_command import child_command
 from coterie.clients.flower_server import GATEWAY, FlowerTransport
 from coterie.clients.flower_tell import EXITS, Exit
 from coterie.errors import UserError
+from coterie.sites.certs import fingerprint
 from realsites import Site, new_tls, sites, until
 from sites.proxy import proxied
 
@@ -65,9 +66,11 @@ def test_a_registered_site_answers(server, folder, tls):
 
 
 def test_an_unknown_key(server, folder, tls, told):
-    code, text = refused(Site(folder, "stranger", server.address, tls / "ca.crt"))
+    stranger = Site(folder, "stranger", server.address, tls / "ca.crt")
+    code, text = refused(stranger)
     assert (code, text.split(",")[0]) == (Exit.UNKNOWN, "the server does not know this key")
     until(lambda: any("Failed to activate" in sentence for sentence in told), "the server tells")
+    assert any(fingerprint(stranger.public) in sentence for sentence in told)
 
 
 def test_another_ca(server, folder, told):

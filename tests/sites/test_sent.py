@@ -123,3 +123,14 @@ def test_a_log_that_cannot_be_opened_is_named(tmp_path):
     for use in (read, SentLog):
         with pytest.raises(UserError, match=r"cannot read .*sent\.jsonl"):
             use(tmp_path)
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_changed_end_of_the_last_line_is_not_a_half_written_line(tmp_path, bit):
+    file = filled(tmp_path)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1 << bit]))
+    with pytest.raises(UserError, match="line 3 or the one before it was changed"):
+        read(tmp_path)
+    file.write_bytes(whole[:-1])  # a full disk
+    assert len(read(tmp_path)) == 2

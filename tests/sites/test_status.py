@@ -1,5 +1,6 @@
 """What `coterie status` says."""
 
+import contextlib
 import re
 import socket
 import threading
@@ -59,5 +60,35 @@ def test_of_an_address(monkeypatch) -> None:
         thread.join()
     with pytest.raises(StoppedError, match=f"nobody answers at {address}"):
         status.of_address(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["somewhere", "127.0.0.1:\u00b2", "127.0.0.1:65536", "127.0.0.1:0", "h:" + "9" * 5000]
+)
+def test_of_what_is_no_address(address) -> None:
     with pytest.raises(UserError, match="an address is HOST:PORT"):
-        status.of_address("somewhere")
+        status.of_address(address)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70])
+def test_of_a_host_that_cannot_exist(host) -> None:
+    with pytest.raises(StoppedError, match="nobody answers at"):
+        status.of_address(f"{host}:80")
+
+
+def test_of_a_server_that_never_ends(monkeypatch) -> None:
+    """It sends an endless answer, which is read in part."""
+    monkeypatch.setattr(status, "TIMEOUT", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def answer() -> None:
+            server.accept()[0].close()  # the first connection asks for TLS
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                while True:
+                    connection.sendall(b"x" * 1000)
+
+        threading.Thread(target=answer, daemon=True).start()
+        (told,) = status.of_address(address)
+    assert "not a Coterie server" in told

@@ -11,6 +11,7 @@ from rich.logging import RichHandler
 from coterie import __version__
 from coterie.cli import certs, data, listings, sites
 from coterie.cli.bench import bench
+from coterie.cli.claims import claims
 from coterie.cli.client import client_app, courier
 from coterie.cli.common import complain, logger, screen
 from coterie.cli.hints import WithHints
@@ -37,6 +38,7 @@ app.command("models")(listings.list_models)
 app.command("settings")(listings.list_settings)
 app.command("recipes")(listings.list_recipes)
 app.command(cls=WithHints)(reproduce)
+app.command()(claims)
 app.command(cls=WithHints)(sweep)
 app.command()(bench)
 data_app = typer.Typer(help="Download and inspect data sets.", no_args_is_help=True)

@@ -14,7 +14,7 @@ from coterie.errors import UserError
 def bench(
     letters: Annotated[
         list[str] | None,
-        typer.Argument(help="Benchmarks A to F, see docs/performance.md (default: all)."),
+        typer.Argument(help="Benchmarks A to K, see docs/performance.md (default: all)."),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Repetitions of each variant; the medians are reported.")] = 5,
     out: Annotated[

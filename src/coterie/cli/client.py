@@ -22,6 +22,13 @@ REPLIES = 5.0
 StateOption = Annotated[
     Path, typer.Option("--state", callback=home, metavar="DIR", help="Folder in which the site keeps what is its own.")
 ]
+ExposedOption = Annotated[
+    bool,
+    typer.Option(
+        "--exposed-without-tls",
+        help="With --insecure, connect to another machine. Everyone in between can read and change all messages.",
+    ),
+]
 DigestArgument = Annotated[str, typer.Argument(metavar="DIGEST", help="First digits of the digest of the run.")]
 
 
@@ -44,11 +51,19 @@ def client(
     ] = None,
     ca: Annotated[Path | None, typer.Option(callback=home, metavar="FILE", help="The server's ca.crt.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Use no TLS, as the server on this machine.")] = False,
+    exposed: ExposedOption = False,
     is_new: Annotated[
         bool, typer.Option("--new", help="Take no part in training: be a new user, who only gets the final model.")
     ] = False,
     personalize: Annotated[
         bool, typer.Option("--personalize", help="Get a model of this site's own from a finished run, and end.")
+    ] = False,
+    restored: Annotated[
+        bool,
+        typer.Option(
+            "--restored",
+            help="Continue with the state in DIR even if the server expects another one, after a backup was restored.",
+        ),
     ] = False,
     label: Annotated[str, typer.Option(help="Column of a table that holds the label.")] = "y",
     split: Annotated[
@@ -81,8 +96,9 @@ def client(
         )
     if (group is None) != (socket is None):
         raise UserError("--group and --socket belong together: the courier's user cannot reach a socket inside --state")
-    if group is None and insecure == (ca is not None):
-        raise UserError("give either --ca FILE, the server's ca.crt, or --insecure to try things on this machine")
+    secret = key or Path(f"{name}.key")
+    if group is None:
+        _check_connection(server, secret, ca, insecure, exposed)
     from coterie.data.own.folder import from_one
     from coterie.sites.agent import Agent
     from coterie.sites.names import check_name
@@ -93,6 +109,7 @@ def client(
         validation=validation,
     )  # fmt: skip
     agent = Agent(name, own, state, is_new or personalize)
+    agent.restored = restored
     logger.info("%s: %s", name, own)
     socket = socket or state / "socket" / "site.sock"
     if group is not None:
@@ -101,9 +118,6 @@ def client(
         return
     from coterie.sites.couriers import Courier
 
-    secret = key or Path(f"{name}.key")
-    if not secret.is_file():
-        raise UserError(f"there is no key {secret}; make one with `coterie certs site {name}`, or name it with --key")
     courier = Courier(
         server, secret, socket, state / "courier", ca, on_end=lambda: os.kill(os.getpid(), signal.SIGTERM)
     )
@@ -135,10 +149,10 @@ def courier(
     state: Annotated[Path, typer.Option(callback=home, metavar="DIR", help="Folder of the courier's own.")],
     ca: Annotated[Path | None, typer.Option(callback=home, metavar="FILE", help="The server's ca.crt.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Use no TLS, as the server on this machine.")] = False,
+    exposed: ExposedOption = False,
 ) -> None:
     """Carry messages between a server and a `coterie client --group`, as a user who cannot read the site's data."""
-    if insecure == (ca is not None):
-        raise UserError("give either --ca FILE, the server's ca.crt, or --insecure to try things on this machine")
+    _check_connection(server, key, ca, insecure, exposed)
     from coterie.sites.couriers import Courier
 
     with contextlib.suppress(KeyboardInterrupt), Courier(server, key, socket, state, ca) as carrying:
@@ -146,6 +160,23 @@ def courier(
     if carrying.verdict:
         complain("error", carrying.verdict)
         raise typer.Exit(2)
+
+
+def _check_connection(server: str, key: Path, ca: Path | None, insecure: bool, exposed: bool) -> None:
+    """Raise UserError for what is wrong before any connection."""
+    from coterie.clients.transport import is_loopback
+
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdigit():
+        raise UserError(f"the address of a server is HOST:PORT, for example fl.example.org:8443, not {server!r}")
+    if insecure == (ca is not None):
+        raise UserError("give either --ca FILE, the server's ca.crt, or --insecure to try things on this machine")
+    if insecure and not exposed and not is_loopback(host.strip("[]")):
+        raise UserError(f"without TLS, only this machine may be the server, not {host}: use --ca and its ca.crt")
+    if ca is not None and not ca.is_file():
+        raise UserError(f"there is no certificate {ca}; ask the operator of the server for ca.crt")
+    if not key.is_file():
+        raise UserError(f"there is no key {key}; make one with `coterie certs site NAME`, or name it with --key")
 
 
 @client_app.command("log")

@@ -5,6 +5,7 @@ import json
 from typing import Annotated, Any
 
 import typer
+from rich.box import MARKDOWN
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -18,9 +19,17 @@ NameArgument = Annotated[
 ]
 
 
-def list_methods(name: NameArgument = "") -> None:
+def list_methods(
+    name: NameArgument = "",
+    leaves: Annotated[
+        bool, typer.Option("--leaves", help="List what may leave a real site in each round, as patterns for a policy.")
+    ] = False,
+) -> None:
     """List the methods and their settings."""
-    _listing("method", name)
+    if leaves:
+        _leaving(name)
+    else:
+        _listing("method", name)
 
 
 def list_datasets(name: NameArgument = "") -> None:
@@ -81,6 +90,16 @@ def list_experiments() -> None:
     table = _table("name", "what it measures")
     for name in registry.names("experiment"):
         table.add_row(name, escape(_title(registry.load("experiment", name))))
+    Console().print(table)
+
+
+def _leaving(name: str) -> None:
+    from coterie import registry
+    from coterie.sites import leaving
+
+    table = Table(*leaving.HEADINGS, box=MARKDOWN)
+    for each in [name] if name else registry.names("method"):
+        table.add_row(*map(escape, leaving.of_method(each).row()))
     Console().print(table)
 
 

@@ -47,8 +47,13 @@ def _answers(run: Any, client: str | None, rows: Any) -> tuple[list[str], list[l
     x = x.to(like.dtype) if x.is_floating_point() or not run.takes_tokens else x.long()
     if tuple(x.shape[1:]) != run.input_shape:
         raise UserError(f"the inputs have shape {tuple(x.shape[1:])}, and the model takes {run.input_shape}")
-    with torch.no_grad():
-        outputs = model(x)
+    try:
+        with torch.no_grad():
+            outputs = model(x)
+    except IndexError:  # of an embedding
+        raise UserError(
+            f"the inputs have tokens from {x.min()} to {x.max()}, and the model does not know all of them"
+        ) from None
     if not model.classes:
         return ["prediction"], [[value] for value in outputs.flatten().tolist()]
     used = [place for place, label in enumerate(model.classes) if label is not None]

@@ -107,7 +107,8 @@ def server(
     try:
         logger.info("listening on %s", transport.address)
         names = _connected(transport, roster, needed, number, wait, interrupted)
-        ready = gather(Asking(settings, Patience(deadline, quorum, minimum=minimum), wait, scores), transport, names)
+        asking = Asking(settings, Patience(deadline, quorum, minimum=minimum), wait, scores)
+        ready = gather(asking, transport, names, resumed=resume is not None)
         shared = _train(ready, folder, resume is not None, interrupted, as_json)
         if serve:
             _serve(ready, shared, transport, roster, interrupted)

@@ -13,10 +13,15 @@ import signal
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 PR_SET_PDEATHSIG = 1
+
+
+LARGE = ("flwr", "flwr.supercore.interceptors", "flwr.supercore.interceptors.http")
+"""Packages of Flower whose start imports much that a courier does not need, such as a web framework: 20 MB."""
 
 
 def end_with(parent: int) -> None:
@@ -36,11 +41,20 @@ def _watch(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def make_empty_package() -> None:
-    """Let modules of Coterie be imported without the start of the package."""
-    package = ModuleType("coterie")
-    package.__path__ = [str(Path(__file__).parents[1])]
-    sys.modules["coterie"] = package
+def make_empty(package: str, folder: Path) -> None:
+    """Let modules of a package be imported without the start of the package."""
+    module = ModuleType(package)
+    module.__path__ = [str(folder)]
+    sys.modules[package] = module
+
+
+def make_empty_packages(target: str) -> None:
+    """Keep PyTorch out of these processes, and from a courier what only servers of Flower need."""
+    make_empty("coterie", Path(__file__).parents[1])
+    if target.endswith("courier") and (found := find_spec("flwr")) is not None:
+        (root,) = map(Path, found.submodule_search_locations or ())
+        for package in LARGE:
+            make_empty(package, root.joinpath(*package.split(".")[1:]))
 
 
 def main() -> None:
@@ -53,7 +67,7 @@ def main() -> None:
 
         flower_superlink()
     else:
-        make_empty_package()
+        make_empty_packages(target)
         runpy.run_module(target, run_name="__main__")
 
 

@@ -8,7 +8,6 @@ runs in a process of its own. Each line on stdout is an event in JSON.
 import argparse
 import asyncio.sslproto
 import base64
-import binascii
 import hashlib
 import json
 import socket
@@ -18,6 +17,8 @@ from typing import Any
 
 import httpx
 import uvicorn
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -114,12 +115,13 @@ def address(request: Request) -> str:
 
 
 def fingerprint(request: Request) -> str:
-    """Return a short name of the key that signed a request."""
+    """Return the fingerprint of the key that signed a request, as `coterie sites list` shows it."""
     try:
-        key = base64.b64decode(request.headers["flwr-public-key"], validate=True)
-    except (KeyError, binascii.Error):
+        key = load_pem_public_key(base64.b64decode(request.headers["flwr-public-key"], validate=True))
+        line = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    except (KeyError, ValueError, UnsupportedAlgorithm):
         return "missing"
-    return hashlib.sha256(key).hexdigest()[:16]
+    return "SHA256:" + base64.b64encode(hashlib.sha256(base64.b64decode(line.split()[1])).digest()).decode().rstrip("=")
 
 
 def reason(answer: httpx.Response) -> str:

@@ -10,7 +10,6 @@ has no TLS, because the inner connection between gateway and SuperLink always ha
 to which key. Nothing that a site says about itself is used.
 """
 
-import ipaddress
 import json
 import os
 import secrets
@@ -31,7 +30,7 @@ from coterie.clients.flower_children import Child, Children
 from coterie.clients.flower_command import child_command
 from coterie.clients.flower_keys import inner_certificate, to_pem, write_private
 from coterie.clients.flower_link import UNREACHABLE, Link, Node, RunEndedError, Token
-from coterie.clients.transport import Failure, Transport, never
+from coterie.clients.transport import Failure, Transport, is_loopback, never
 from coterie.errors import UserError
 
 GATEWAY = "coterie.clients.flower_gateway"
@@ -284,14 +283,6 @@ def open_port(listen: str, tls: Path | None, exposed: bool) -> socket.socket:
         raise UserError(
             f"cannot listen at {listen}: {error.strerror or error}; choose another address or port"
         ) from None
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can connect to an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def check_tls(folder: Path) -> None:

@@ -31,6 +31,8 @@ def misfit(tensors: Tree, numbers: Tree, shared: Tree) -> str | None:
             return f"the number {name!r} is complex"
         if value.dtype == torch.bool:
             return f"the number {name!r} is True or False, but must be a number"
+        if value.is_floating_point() and value.dtype.itemsize == 1:
+            return f"the number {name!r} has type {value.dtype}, which cannot be added up"
     return None
 
 
@@ -42,7 +44,7 @@ def misfit_letter(letters: Tree, form: Tree) -> str | None:
 
 
 def _unlike_pattern(what: str, tensors: Tree, pattern: Tree, whole: str) -> str | None:
-    for name, value in tensors.items():
+    for name, value in sorted(tensors.items()):  # a message from a network has its names in any order
         if (own := pattern.get(name)) is None:
             return f"the {what} {name!r} is not part of {whole}"
         if value.shape[1:] != own.shape:
@@ -77,7 +79,7 @@ def _unlike(names: Names, others: Names) -> str:
 def not_finite(trees: Mapping[str, Tree], row: int) -> str:
     """Name the first value of a client that is not finite, given its reply by kind and its row in the stack."""
     for kind, tree in trees.items():
-        for name, value in tree.items():
+        for name, value in sorted(tree.items()):
             if not bool(torch.isfinite(value[row]).all()):
                 return f"the {kind} {name!r} {NOT_FINITE}"
     return f"a sum {NOT_FINITE}"

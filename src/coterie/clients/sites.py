@@ -10,7 +10,6 @@ is owed: the shared model after the round, for methods that `Receive`, and the l
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from coterie.aggregate.rule import Rule
 from coterie.clients.clients import Clients, Replies, Scored
 from coterie.clients.engine import Cohort, Group, Results
 from coterie.clients.transport import Failure, Transport
-from coterie.clients.wire import BadMessageError, Message, decode, encode
+from coterie.clients.wire import BadMessageError, Message, decode, encode, shown
 from coterie.clients.work import Work
 from coterie.core.answers import weights_of
 from coterie.core.data import Index
@@ -40,6 +39,8 @@ from coterie.storage.store import PersonalStore
 logger = logging.getLogger("coterie")
 SITES = "sites"
 """Name of the tree, in a checkpoint, of what is known about sites and owed to them."""
+_LARGEST = 1e30
+"""Largest number that a site can say about its scores, so that means and deviations of all sites are finite."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ class Sites(Clients):
             results.agreed()
             if not results.refused:
                 return results
-            refused |= results.refused
+            refused |= {client: shown(why) for client, why in results.refused.items()}
 
     def keep(self, shared: Tree, letters: Mapping[int, Tree], rnd: Round) -> None:
         after = shared if isinstance(self.work.method, Receives) else {}
@@ -227,7 +228,7 @@ class Sites(Clients):
                 if before and after:
                     scored.as_is[split][client], scored.adapted[split][client] = before, after
             stored = message.head.get("stored_bytes")
-            scored.stored_bytes[client] = stored if isinstance(stored, int) and stored >= 0 else 0
+            scored.stored_bytes[client] = stored if type(stored) is int and 0 <= stored <= _LARGEST else 0
         self.on_scored(len(who))
         return scored
 
@@ -338,7 +339,8 @@ class Sites(Clients):
             elif message.kind in (kind, "kept"):
                 replies[client], self._digests[client] = message, hashlib.sha256(answer).hexdigest()
             else:
-                reasons[client] = str(message.head.get("why") or f"it answered {message.kind!r} instead of {kind!r}")
+                why = message.head.get("why") or f"it answered {message.kind!r} instead of {kind!r}"
+                reasons[client] = shown(why)
         return replies, reasons
 
 
@@ -353,8 +355,8 @@ def counts_in(head: Any, name: str) -> dict[str, float] | None:
     names = {"examples", "right", "restricted", "loss"}
     if not isinstance(counts, dict) or counts.keys() != names:
         return None
-    fits = all(type(count) in (int, float) and math.isfinite(count) for count in counts.values())
-    return counts if fits and counts["examples"] >= 0 else None
+    fits = all(type(count) in (int, float) and -_LARGEST <= count <= _LARGEST for count in counts.values())
+    return counts if fits and counts["examples"] >= 0 and counts["examples"] % 1 == 0 else None
 
 
 def _steps(steps: int) -> int | str:

@@ -1,5 +1,6 @@
 """The way to real sites: sealed bytes go out, sealed bytes come back. Which library carries them is not known here."""
 
+import ipaddress
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
@@ -19,6 +20,14 @@ class Failure(NamedTuple):
 def never(_answered: set[str]) -> bool:
     """Return False: wait for all sites."""
     return False
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can connect to an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Transport(ABC):

@@ -17,6 +17,7 @@ from coterie.core.tree import Tree
 VERSION = 1
 """Version of the messages. A server and its sites must have the same one."""
 _LONGEST_HEAD = 16_000_000
+_LONGEST_TEXT = 300
 _LENGTH = struct.Struct("<Q")
 
 
@@ -73,6 +74,13 @@ def decode(content: bytes) -> Message:
         label, _, name = key.partition(":")
         trees.setdefault(label, {})[name] = value
     return Message(head, trees)
+
+
+def shown(text: object) -> str:
+    """Return a text from another machine as it can be printed and recorded: one short line of visible characters."""
+    line = str(text)[: _LONGEST_TEXT + 1]
+    cut = f"{line[:_LONGEST_TEXT]}..." if len(line) > _LONGEST_TEXT else line
+    return "".join(each if each.isprintable() else "?" for each in cut)
 
 
 def _separate(tensors: Tree) -> Tree:

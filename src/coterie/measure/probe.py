@@ -13,7 +13,7 @@ from torch.func import grad, vmap
 
 from coterie.core.counting import CountBytes, CountFlops
 from coterie.core.data import Data, Inputs
-from coterie.core.method import Client, Method, Prepares, Round
+from coterie.core.method import Calibrates, Client, Method, Prepares, Round
 from coterie.core.steps import gradient
 from coterie.core.task import Task
 from coterie.core.tree import Tree, moved, pick, stack
@@ -140,10 +140,6 @@ class Probe:
 
     def _count(self, method: Method, size: int, num_outputs: int, rnd: Round) -> Counted:
         task = copy.copy(self._task)
-        _, data = self._examples(num_outputs, size)
-        (personal,) = moved([method.init_personal(task, Client("", num_outputs, 0))], data.y.device)
-        if isinstance(method, Prepares):
-            personal = method.prepare(task, personal, data)
         forwards: list[int] = []
         backwards: list[int] = []
         original = task._features
@@ -154,10 +150,31 @@ class Probe:
             seen: Tensor = _Watched.apply(features, backwards.append)  # type: ignore[no-untyped-call]
             return seen, buffers
 
-        task._features = watched  # type: ignore[method-assign]
-        with torch_seeded(0), CountFlops() as counted:
-            method.local_update(task, method.init_shared(task), personal, data, rnd)
+        with torch_seeded(0):
+            personal, data = self._client(method, size, num_outputs)
+            task._features = watched  # type: ignore[method-assign]
+            with CountFlops() as counted:
+                method.local_update(task, method.init_shared(task), personal, data, rnd)
         return Counted(counted.total, len(forwards), len(backwards))
+
+    def numbers(self, method: Method, num_outputs: int) -> set[str]:
+        """Return the names of all single numbers that a client sends, by doing its work once with two examples."""
+        found = set[str]()
+        with torch_seeded(0):
+            if isinstance(method, Calibrates) and not method.is_calibrated:
+                measured = method.measure(self._task, self._examples(num_outputs)[1])
+                found |= measured.keys()
+                method = method.calibrate({"": measured})
+            personal, data = self._client(method, 2, num_outputs)
+            shared, rnd = method.init_shared(self._task), Round(1, 1, 2, 1, 0, steps=1)
+            reply = method.local_update(self._task, shared, personal, data, rnd)
+        return found | reply.numbers.keys()
+
+    def _client(self, method: Method, size: int, num_outputs: int) -> tuple[Tree, Data]:
+        """Return the personal state and the examples of a client that there is not."""
+        _, data = self._examples(num_outputs, size)
+        (personal,) = moved([method.init_personal(self._task, Client("", num_outputs, 0))], data.y.device)
+        return method.prepare(self._task, personal, data) if isinstance(method, Prepares) else personal, data
 
     def _examples(self, num_outputs: int, size: int = 2) -> tuple[Tree, Data]:
         """Return a model with a head of this size, and a number of examples."""

@@ -54,6 +54,7 @@ def read_run(head: Mapping[str, Any], own: Federation) -> Accepted:
         )
     load = Workload(announcement.work(torch.device("cpu")), own, Mean())
     asked = {**head["announcement"], "method": head["asked"]}
+    method = Announcement.from_json(asked).method
     _check_calibrated(head["asked"], head["announcement"]["method"])
     everything = json.dumps(asked, sort_keys=True).encode()
     terms = Terms(
@@ -61,10 +62,16 @@ def read_run(head: Mapping[str, Any], own: Federation) -> Accepted:
         method=registry.name_of("method", announcement.method),
         version=str(head["coterie"]),
         rounds=int(head["rounds"]),
-        tensors=(*forms_of(load.work.pattern), *forms_of(load.work.letter, LETTER)),
+        tensors=sent_tensors(load.work),
+        numbers=tuple(sorted(load.work.probe.numbers(method, load.num_outputs(0)))),
         scores=bool(head["scores"]),
     )
     return Accepted(str(head["run"]), load, terms, head["announcement"])
+
+
+def sent_tensors(work: Work) -> tuple[Form, ...]:
+    """Return the tensors that a site may send in a round."""
+    return *forms_of(work.pattern), *forms_of(work.letter, LETTER)
 
 
 def forms_of(tree: Tree, prefix: str = "") -> list[Form]:

@@ -48,8 +48,6 @@ from coterie.storage.files import make_private
 logger = logging.getLogger("coterie")
 TIMES = 3
 """How many replies a site gives to each round, at most. A server that was killed may ask for a round again."""
-MOST_NUMBERS = 32
-"""Maximum number of single numbers in a reply."""
 
 
 class Declined(Exception):  # noqa: N818 - it is no error
@@ -75,11 +73,15 @@ class Agent:
         self.name = name
         self._own, self._state, self._is_new = own, state, is_new
         make_private(state)
+        self.restored = False
+        """Whether to continue with the site's own state although the server expects that after another round."""
         self.on_model: Callable[[], object] = lambda: None
         """Called when the site has got its final model."""
         self._sent = SentLog(state)
         self._engine = Loop()
         self._runs: dict[str, Accepted] = {}
+        self._told: set[str] = set()
+        """What the person at the site was told."""
         self._repeated: set[bytes] = set()
         """The last message, which is not logged again while it says that a person has not decided yet."""
         self._handlers: dict[str, Callable[[Message, str], bytes]] = {
@@ -121,6 +123,12 @@ class Agent:
         self._log(kind, run, index, reply)
         return reply
 
+    def _tell(self, sentence: str) -> None:
+        """Tell the person at the site something, once."""
+        if sentence not in self._told:
+            self._told.add(sentence)
+            logger.info("%s", sentence)
+
     def _log(self, kind: str, run: str, index: int, reply: bytes) -> None:
         message = decode(reply)
         forms = [*forms_of(message.tree("tensors")), *forms_of(message.tree("letter"), LETTER)]
@@ -155,9 +163,10 @@ class Agent:
         if not isinstance(method, Calibrates):
             raise UserError("the method asks clients for no numbers before the first round")
         with accepted.work.watching("measure"):
-            return encode(
-                "measured", {"numbers": method.measure(accepted.work.task, accepted.load.data(0, "train", 0))}
-            )
+            numbers = method.measure(accepted.work.task, accepted.load.data(0, "train", 0))
+        if more := accepted.terms.excess((), numbers):
+            raise UserError(f"the reply would contain more than what the site agreed to: {more}")
+        return encode("measured", {"numbers": numbers})
 
     def _announce(self, message: Message, _: str) -> bytes:
         head, accepted = message.head, read_run(message.head, self._own)
@@ -171,13 +180,23 @@ class Agent:
         }
         write_accepted(self._folder(accepted.id), kept)
         self._runs[accepted.id] = accepted
+        terms = accepted.terms
+        self._tell(f"this site takes part in the run {terms.digest()}: {terms.method}, {terms.rounds:,} rounds")
         return encode("accepted", {"digest": accepted.terms.digest()})
 
     def _consult(self, terms: Terms) -> None:
         """Raise Declined unless the policy of the site, as it is now, accepts a run."""
         verdict = policies.consult(self.policy, terms, self._state)
-        if verdict.kind != "accepted":
-            raise Declined(verdict.kind, verdict.reason)
+        if verdict.kind == "accepted":
+            return
+        if verdict.kind == "waiting":
+            self._tell(
+                f"{verdict.reason}. `coterie client requests --state {self._state}` shows what it would send, and "
+                f"`coterie client accept {terms.digest()[:12]} --state {self._state}` accepts it"
+            )
+        else:
+            self._tell(f"this site takes no part in a run of {terms.method}: {verdict.reason}")
+        raise Declined(verdict.kind, verdict.reason)
 
     # -- rounds
 
@@ -202,9 +221,9 @@ class Agent:
         tensors, numbers, mine, letter = self._one(load, update)
         if not is_finite(mine):
             raise UserError("the new personal state has NaN or infinite values")
-        if len(numbers) > MOST_NUMBERS or any(value.numel() != 1 for value in numbers.values()):
-            raise UserError(f"the reply would contain more than {MOST_NUMBERS} single numbers")
-        if more := run.terms.excess([*forms_of(tensors), *forms_of(letter, LETTER)], ()):
+        if any(value.numel() != 1 for value in numbers.values()):
+            raise UserError("the reply would contain numbers that are no single numbers")
+        if more := run.terms.excess([*forms_of(tensors), *forms_of(letter, LETTER)], numbers):
             raise UserError(f"the reply would contain more than what the site agreed to: {more}")
         counts = None
         if head["scored"] and run.terms.scores:
@@ -212,6 +231,7 @@ class Agent:
             counts = _plain(scored)
         reply = encode("reply", {"scores": counts, "to": request}, tensors=tensors, numbers=numbers, letter=letter)
         state.store_update(rnd.index, head["round"], request, mine, reply)
+        logger.info("round %d of %d: the reply has %s bytes", rnd.index, run.terms.rounds, f"{len(reply):,}")
         return reply
 
     def _score(self, message: Message, _: str) -> bytes:
@@ -278,10 +298,14 @@ class Agent:
         if journal.round == expected:
             return state.kept()
         has = f"round {journal.round}" + (f" or {pending.round}" if pending else "")
-        raise UserError(
-            f"the server expects the state of this site to be that after round {expected}, but it is that after {has}. "
-            "Its folder of state was changed, or the server was set back"
-        )
+        differs = f"the server expects the state of this site to be that after round {expected}, and it is after {has}"
+        if not self.restored:
+            raise UserError(
+                f"{differs}. The folder of this site or that of the run is older than the other one. Restore a backup "
+                "that fits. Otherwise, restart `coterie client` with --restored: it continues with the state it has"
+            )
+        self._tell(f"{differs}. This site continues with that after round {journal.round}, because of --restored")
+        return state.kept()
 
     def _state_of(self, run: Accepted) -> SiteState:
         """Return the state of this site for a run. At first, it is created and prepares."""

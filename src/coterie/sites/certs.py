@@ -38,6 +38,14 @@ _EARLY = timedelta(days=1)
 _DNS_NAME = re.compile(
     r"(?=.{1,253}$)(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"
 )
+_UNREADABLE = (
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+    TypeError,
+)
+"""Errors of cryptography for a damaged certificate, besides ValueError."""
 _LONGEST = 100_000
 """Maximum number of bytes of a file with a certificate or a key."""
 
@@ -119,10 +127,11 @@ def describe(folder: Path) -> Description:
     ca, server = _certificate(folder / CA), _certificate(folder / SERVER)
     if server.public_key() != _private_key(folder / SERVER_KEY).public_key():
         raise UserError(f"{folder / SERVER_KEY} is not the key of {SERVER}; restore both from a backup")
-    try:
-        server.verify_directly_issued_by(ca)
-    except (ValueError, TypeError, InvalidSignature):
-        raise UserError(f"{folder / SERVER} was not signed by the CA of {CA}; restore both from a backup") from None
+    for file, certificate in ((CA, ca), (SERVER, server)):
+        try:
+            certificate.verify_directly_issued_by(ca)
+        except (ValueError, TypeError, InvalidSignature):
+            raise UserError(f"{folder / file} was not signed by the CA of {CA}; restore both from a backup") from None
     return Description(
         folder,
         _names(server),
@@ -155,7 +164,7 @@ def check(folder: Path, names: Sequence[str] = ()) -> Description:
 
 def names_in(pem: str) -> tuple[tuple[str, ...], datetime]:
     """Return the names and addresses that a server certificate in PEM form is for, and when it expires."""
-    certificate = x509.load_pem_x509_certificate(pem.encode())
+    certificate = _parsed(pem.encode())
     return _names(certificate), certificate.not_valid_after_utc
 
 
@@ -301,11 +310,28 @@ def _covers(own: str, name: str) -> bool:
 
 
 def _certificate(file: Path) -> x509.Certificate:
-    content = _read(file)
     try:
-        return x509.load_pem_x509_certificate(content)
+        return _parsed(_read(file))
+    except UserError:
+        raise
     except ValueError:
         raise UserError(f"{file} is damaged or not a certificate in PEM format; restore it from a backup") from None
+
+
+def _parsed(pem: bytes) -> x509.Certificate:
+    """Return a certificate of which every part can be read, which cryptography does only on demand.
+
+    Raises ValueError if that is not possible.
+    """
+    try:
+        found = x509.load_pem_x509_certificate(pem)
+        found.public_key()
+        _names(found)
+        _ = found.subject, found.issuer, found.signature_hash_algorithm
+        _ = found.not_valid_before_utc, found.not_valid_after_utc
+    except _UNREADABLE as error:
+        raise ValueError(str(error)) from None
+    return found
 
 
 def _private_key(file: Path) -> ec.EllipticCurvePrivateKey:

@@ -37,7 +37,7 @@ class Courier:
         self._on_end = on_end
         self._stopping = threading.Event()
         self._process: subprocess.Popen[str] | None = None
-        self._thread = threading.Thread(target=self._keep, name="courier", daemon=True)
+        self._thread = threading.Thread(target=self._carry, name="courier", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -54,6 +54,16 @@ class Courier:
     def wait(self) -> None:
         """Wait until the courier ends for good."""
         self._thread.join()
+
+    def _carry(self) -> None:
+        try:
+            self._keep()
+        except OSError as error:
+            self.verdict = (
+                f"The courier cannot use its folder {self._arguments[3]}: {error}. Make room or repair the folder, "
+                "and start the site again."
+            )
+            self._on_end()
 
     def _keep(self) -> None:
         state = self._arguments[3]
@@ -89,5 +99,5 @@ class Courier:
             event = json.loads(line)
         except ValueError:
             return
-        if event.get("event") != "carrying":
+        if event.get("event") != "carried":  # the site process tells about its replies
             logger.info("courier: %s", event.get("text") or event.get("event"))

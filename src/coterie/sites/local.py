@@ -17,10 +17,13 @@ from typing import Self
 
 from coterie.data.federation import Federation
 from coterie.data.own.export import write_client
-from coterie.errors import StoppedError
+from coterie.errors import StoppedError, UserError
 from coterie.sites import certs, policy
+from coterie.sites.hosts import ADDRESS as HOST
+from coterie.sites.hosts import SERVER, Hosts
 from coterie.sites.roster import FILE, Roster
 from coterie.storage.files import make_private
+from coterie.storage.origin import RECIPE
 
 logger = logging.getLogger("coterie")
 ADDRESS = "127.0.0.1"
@@ -35,8 +38,15 @@ class Local:
     folder: Path
     federation: Federation
     port: int
+    hosts: Hosts | None = None
+    """Networks in which the processes run, or None for that of this machine."""
     server: subprocess.Popen[bytes] | None = None
     sites: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        """Address of the server."""
+        return HOST if self.hosts else ADDRESS
 
     @property
     def server_folder(self) -> Path:
@@ -55,7 +65,7 @@ class Local:
     def prepare(self) -> None:
         """Make certificates, keys and data."""
         make_private(self.folder)
-        certs.new(self.server_folder, [ADDRESS, "localhost"])
+        certs.new(self.server_folder, [self.address, "localhost"])
         roster = Roster(self.server_folder / FILE)
         for i, name in enumerate(self.federation.ids):
             folder = self.site(name)
@@ -65,6 +75,21 @@ class Local:
             (folder / policy.FILE).write_text('mode = "accept-all"\n')
             write_client(self.federation, i, folder / "data.npz")
 
+    def check_prepared(self) -> None:
+        """Raise UserError unless everything was made for the same sites."""
+        sites = self.folder / "sites"
+        made = {path.name for path in sites.iterdir()} if sites.is_dir() else set()
+        if not (self.folder / RECIPE).exists():
+            raise UserError(
+                f"{self.folder} is not a folder of `coterie local`, or it was stopped before everything was made: "
+                "remove it, and run the same command without --resume"
+            )
+        if made != set(self.federation.ids):
+            raise UserError(
+                f"{self.folder} has {len(made)} sites, and this command would divide the data among "
+                f"{len(self.federation.ids)}; resume with the same recipe, --sites and --set"
+            )
+
     def start(self, arguments: Sequence[str]) -> None:
         """Start the server with further arguments, and all sites."""
         self.start_server(arguments)
@@ -72,10 +97,11 @@ class Local:
             self.start_site(name)
 
     def start_server(self, arguments: Sequence[str]) -> None:
-        """Start the server with further arguments. It continues a run that is there."""
-        listen = f"{ADDRESS}:{self.port}"
+        """Start the server, with the run that is there or a new one."""
+        listen = f"{self.address}:{self.port}"
         run = ["--resume", str(self.run)] if (self.run / "recipe.toml").exists() else ["--out", str(self.run)]
-        self.server = _start(
+        self.server = self._start(
+            SERVER,
             ["server", "--listen", listen, "--tls", str(self.server_folder), *run, *arguments],
             self.folder / "server.log",
         )
@@ -83,7 +109,7 @@ class Local:
     def start_site(self, name: str, *more: str) -> None:
         """Start the process of a site, which starts its courier. `more` are further arguments of `coterie client`."""
         folder, is_new = self.site(name), bool(self.federation.is_new[self.federation.ids.index(name)])
-        options = {"--server": f"{ADDRESS}:{self.port}", "--name": name, "--data": str(folder / "data.npz")}
+        options = {"--server": f"{self.address}:{self.port}", "--name": name, "--data": str(folder / "data.npz")}
         options |= {
             "--state": str(folder),
             "--key": str(folder / f"{name}.key"),
@@ -91,9 +117,19 @@ class Local:
         }
         flags = ["--regression"] if not self.federation.labels else []
         arguments = [part for option in options.items() for part in option]
-        self.sites[name] = _start(
-            ["client", *arguments, *flags, *(["--new"] if is_new else []), *more], folder / "site.log"
-        )
+        command = ["client", *arguments, *flags, *(["--new"] if is_new else []), *more]
+        self.sites[name] = self._start(name, command, folder / "site.log")
+
+    def _start(self, host: str, arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+        with log.open("ab") as out:
+            return subprocess.Popen(  # noqa: S603 - a command of our own
+                [*(self.hosts.on(host) if self.hosts else []), sys.executable, "-m", "coterie", *arguments],
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "COLUMNS": "200"},
+                start_new_session=True,
+            )
 
     def check(self) -> None:
         """Raise StoppedError if a site has ended."""
@@ -123,15 +159,3 @@ def last_words(file: Path) -> str:
     """Return the last lines of a log."""
     lines = file.read_text(errors="replace").strip().splitlines() if file.exists() else []
     return " ".join(lines[-3:]) or "it said nothing"
-
-
-def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("ab") as out:
-        return subprocess.Popen(  # noqa: S603 - a command of our own
-            [sys.executable, "-m", "coterie", *arguments],
-            stdout=out,
-            stderr=out,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "COLUMNS": "200"},
-            start_new_session=True,
-        )

@@ -44,8 +44,10 @@ def read_accepted(folder: Path) -> dict[str, Any]:
     """Read what was announced of a run. Raises UserError if the site has not accepted it."""
     try:
         return read_json((folder / ACCEPTED).read_bytes())
-    except (FileNotFoundError, BrokenSealError):
-        raise UserError("this site has not accepted the run, or its record of it is damaged") from None
+    except FileNotFoundError:
+        raise UserError("this site has not accepted the run") from None
+    except BrokenSealError as error:
+        raise UserError(f"{folder / ACCEPTED} is damaged: {error}; restore it from a backup") from None
 
 
 def write_model(folder: Path, name: str, labels: Sequence[Any], index: int, shared: Tree, personal: Tree) -> None:

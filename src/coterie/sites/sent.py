@@ -4,6 +4,7 @@ Each line has a seal that also covers the line before. Seals notice damage, and 
 reordered. They do not notice lines that are missing at the end, nor someone who writes the whole file again.
 """
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -111,16 +112,23 @@ def _lines(file: Path) -> Iterator[tuple[bytes, str, Sent]]:
     last = ""
     with opened:
         for number, line in enumerate(opened, 1):
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n") and not _is_whole(line[:-1], last):
                 return
             try:
-                tree, last = read_line(line[:-1], last)
+                tree, last = read_line(line.removesuffix(b"\n"), last)
                 yield line, last, _sent(tree)
             except (BrokenSealError, ValueError, KeyError, TypeError):
                 raise UserError(
                     f"{file} is damaged: line {number} or the one before it was changed. Restore it from a backup, or "
                     "keep it under another name and start a new one"
                 ) from None
+
+
+def _is_whole(line: bytes, last: str) -> bool:
+    """Return whether a last line was written whole, so that it is the end of line that was changed."""
+    with contextlib.suppress(BrokenSealError):
+        return bool(read_line(line, last))
+    return False
 
 
 def _sent(tree: dict[str, Any]) -> Sent:

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from coterie.clients.announcement import Announcement, Inputs
+from coterie.clients.announcement import Announcement
 from coterie.clients.sites import Facts, Patience, Sites, counts_in
 from coterie.clients.transport import Failure, Transport
-from coterie.clients.wire import BadMessageError, Message, decode, encode
+from coterie.clients.wire import BadMessageError, Message, decode, encode, shown
 from coterie.clients.work import Work
 from coterie.core.method import Calibrates
 from coterie.core.objective import Classification, Objective, Regression
@@ -28,24 +28,18 @@ from coterie.prepare import Prepared, check_names, rounds_of
 from coterie.recipe import Recipe
 from coterie.server.participation import Fixed
 from coterie.server.population import PopulationSettings
+from coterie.sites.facts import Known, check_alike, kind_of, read_facts
 from coterie.sites.presence import Reachable
 from coterie.storage.origin import Origin
 
 logger = logging.getLogger("coterie")
 
+_LARGEST = 1e30
+"""Largest number that a site can have measured."""
 EVERYONE = 1_000_000_000
 """Number of clients per round that takes all sites, also those that join later."""
 PAUSE = 2.0
 """Seconds between two questions to a site at which a person has to decide."""
-
-
-class Known(NamedTuple):
-    """What a site has said about itself."""
-
-    facts: Facts
-    inputs: Inputs
-    targets: Mapping[str, float] | None
-    """Mean of the training targets, and sum of squares around it, if numbers are predicted."""
 
 
 class Asking(NamedTuple):
@@ -72,19 +66,24 @@ class Ready(NamedTuple):
     origin: Origin
 
 
-def gather(asking: Asking, transport: Transport, names: Sequence[str]) -> Ready:
-    """Ask the named sites to take part in a run, and prepare it with those that accept.
+def gather(asking: Asking, transport: Transport, names: Sequence[str], *, resumed: bool = False) -> Ready:
+    """Ask the named sites to take part in a run, and prepare it with those that accept. A resumed run needs them all.
 
     The sections [data] and [partition] of the recipe are not used: sites have their own data.
     """
     asking = asking._replace(recipe=_deployed(asking.recipe))
     known = _hello(transport, names, asking.seconds)
     while True:
-        _check_alike(known)
+        check_alike(known)
         ready = _prepared(asking, transport, known)
         refused = _announce(ready, transport, asking)
         if not refused:
             return ready
+        if resumed:
+            raise StoppedError(
+                f"a run can only be resumed with the sites with which it began, and {', '.join(refused)} did not "
+                "accept it. Nothing has changed. Ask the operator there, and resume it again"
+            )
         known = {name: each for name, each in known.items() if name not in refused}
         if not known:
             name, why = next(iter(refused.items()))
@@ -108,7 +107,10 @@ def _prepared(asking: Asking, transport: Transport, known: Mapping[str, Known]) 
     announcement, work = _calibrated(asking, announcement, work, transport, known)
     facts = {name: each.facts for name, each in known.items()}
     origin: list[Origin] = []
-    clients = Sites(facts, announcement.classes, work, recipe.aggregate, transport, patience, run=lambda: origin[0].run)
+    clients = Sites(
+        facts, announcement.classes, work, recipe.aggregate, transport, patience, run=lambda: origin[0].run,
+        scores=asking.scores,
+    )  # fmt: skip
     origin.append(
         Origin(recipe.as_dict(), {"federation": clients.fingerprint(), "initial model": digest(work.task.initial)})
     )
@@ -133,7 +135,8 @@ def _joined(
     try:
         (known,) = _hello(transport, [name], asking.patience.seconds).values()
         unknown = set(known.facts.labels or ()) - set(announcement.classes)
-        if known.inputs.shape != announcement.inputs.shape or unknown:
+        kind = kind_of(announcement.inputs, announcement.classes)
+        if kind_of(known.inputs, known.facts.labels) != kind or unknown:
             raise UserError(f"{name} has inputs or labels that no other site has")
         (answer,) = _ask(transport, {name: encode("announce", terms)}, None, asking.patience.seconds).values()
         if answer.kind != "accepted":
@@ -146,45 +149,8 @@ def _joined(
 
 def _hello(transport: Transport, names: Sequence[str], seconds: float) -> dict[str, Known]:
     """Ask each site what it has."""
-    known = {}
-    for name, message in sorted(_ask(transport, dict.fromkeys(names, encode("hello", {})), "facts", seconds).items()):
-        try:
-            known[name] = _known(message.head)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{name} has sent facts that cannot be used: {type(error).__name__}: {error}") from None
-    return known
-
-
-def _known(head: Mapping[str, Any]) -> Known:
-    if head["coterie"] != (own := version("coterie")):
-        raise ValueError(f"the site has Coterie {head['coterie']}, and the server {own}; install the same version")
-    splits = {str(split): int(size) for split, size in head["splits"].items()}
-    if splits["train"] < 1 or min(splits.values()) < 0 or not {"train", "test"} <= splits.keys():
-        raise ValueError(f"numbers of examples {splits}")
-    labels = None if head["labels"] is None else tuple(head["labels"])
-    if labels is not None and not (labels and len({type(label) for label in labels} & {int, str}) == 1):
-        raise ValueError("labels must be whole numbers or text")
-    tokens = head["inputs"]["tokens"]
-    inputs = Inputs(tuple(map(int, head["inputs"]["shape"])), tokens and (int(tokens[0]), int(tokens[1])))
-    return Known(Facts(splits, labels, bool(head["is_new"])), inputs, head.get("targets"))
-
-
-def _check_alike(known: Mapping[str, Known]) -> None:
-    """Raise UserError if sites have different kinds of data."""
-    first, one = next(iter(known.items()))
-
-    def kind(each: Known) -> tuple[Any, ...]:
-        labels = each.facts.labels
-        return each.inputs.shape, each.inputs.tokens is None, None if labels is None else type(labels[0]).__name__
-
-    for name, other in known.items():
-        if kind(other) != kind(one):
-            raise UserError(
-                f"{name} and {first} have different data (shape of an input, whether inputs are numbers, type of the "
-                f"labels): {kind(other)} and {kind(one)}; all sites must have the same kind"
-            )
-    if all(each.facts.is_new for each in known.values()):
-        raise UserError("every site is a new user; start some without --new")
+    told = _ask(transport, dict.fromkeys(names, encode("hello", {})), "facts", seconds)
+    return {name: read_facts(name, message.head) for name, message in sorted(told.items())}
 
 
 def _announcement(recipe: Recipe, known: Mapping[str, Known]) -> Announcement:
@@ -228,12 +194,25 @@ def _calibrated(
         return announcement, work
     training = [name for name, each in known.items() if not each.facts.is_new]
     request = encode("measure", _terms(asking, announcement, work, ""))
-    found, refused = _decisions(training, request, transport, asking)
+    found, refused = _decisions(training, request, "measured", transport, asking)
     if refused:
         name, why = next(iter(refused.items()))
         raise UserError(f"the method needs numbers of every site, and {name} refuses: {why}")
-    method = method.calibrate({name: found[name].head["numbers"] for name in training})
+    method = _calibrate(method, {name: found[name].head.get("numbers") for name in training})
     return replace(announcement, method=method), replace(work, method=method)
+
+
+def _calibrate(method: Calibrates, numbers: Mapping[str, Any]) -> Calibrates:
+    for name, told in numbers.items():
+        values: list[Any] = list(told.values()) if isinstance(told, dict) else [told]
+        if not all(type(value) in (int, float) and 0 <= value <= _LARGEST for value in values):
+            raise UserError(f"the numbers that {name} has measured cannot be used: {shown(told)}")
+    try:
+        return method.calibrate(numbers)
+    except (LookupError, ArithmeticError) as error:
+        raise UserError(
+            f"the numbers that the sites have measured cannot be used: {error!r}: {shown(numbers)}"
+        ) from None
 
 
 def _terms(asking: Asking, announcement: Announcement, work: Work, run: str) -> dict[str, Any]:
@@ -254,25 +233,28 @@ def _announce(ready: Ready, transport: Transport, asking: Asking) -> dict[str, s
     """Announce the run to all its sites. Returns the sites that refuse it, with their reasons."""
     clients = ready.prepared.clients
     request = encode("announce", _terms(asking, ready.prepared.announcement, clients.work, ready.origin.run))
-    _, refused = _decisions(clients.ids, request, transport, asking)
+    _, refused = _decisions(clients.ids, request, "accepted", transport, asking)
     for name, why in refused.items():
         logger.warning("%s takes no part in this run: %s", name, why)
     return refused
 
 
 def _decisions(
-    names: Sequence[str], request: bytes, transport: Transport, asking: Asking
+    names: Sequence[str], request: bytes, agrees: str, transport: Transport, asking: Asking
 ) -> tuple[dict[str, Message], dict[str, str]]:
-    """Ask sites until each has decided. Returns the answers of those that agree, and the reasons of the others."""
+    """Ask sites until each has decided. Returns the answers of those that agree, and the reasons of the others.
+
+    `agrees` is the kind of the answer of a site that agrees.
+    """
     waiting, agreed, refused = list(names), dict[str, Message](), dict[str, str]()
     until, told = time.monotonic() + asking.wait, set[str]()
     while waiting:
         found = _ask(transport, dict.fromkeys(waiting, request), None, asking.seconds)
         for name, message in found.items():
-            if message.kind in ("refused", "failed"):
-                refused[name] = _why(message)
-            elif message.kind != "waiting":
+            if message.kind == agrees:
                 agreed[name] = message
+            elif message.kind != "waiting":
+                refused[name] = _why(message)
         waiting = [name for name in waiting if name not in agreed and name not in refused]
         for name in sorted(set(waiting) - told):
             logger.info("%s: %s", name, _why(found[name]))
@@ -341,4 +323,4 @@ def _ask(transport: Transport, requests: Mapping[str, bytes], kind: str | None, 
 
 
 def _why(message: Message) -> str:
-    return str(message.head.get("why", message.kind))
+    return shown(message.head.get("why") or f"it answered {message.kind!r}")

@@ -120,9 +120,12 @@ def _listening(path: Path, group: str | None) -> Iterator[socket.socket]:
                 f"cannot open the socket {path}: {error}; choose a state folder with a shorter path"
             ) from None
         if group is not None:
-            shutil.chown(path.parent, group=group)
-            path.parent.chmod(0o2750)  # changing the group clears the bit that hands it down
-            shutil.chown(path, group=group)
+            try:
+                shutil.chown(path.parent, group=group)
+                path.parent.chmod(0o2750)  # changing the group clears the bit that hands it down
+                shutil.chown(path, group=group)
+            except (LookupError, OSError) as error:
+                raise UserError(f"cannot give {path} to the group {group}: {error}; is this user a member?") from None
         path.chmod(0o600 if group is None else 0o660)
         server.listen(8)
         try:

@@ -26,6 +26,7 @@ from coterie.storage.files import PRIVATE, make_private, packed, unpacked, write
 from coterie.storage.seal import BrokenSealError, read_json, sealed_json
 
 FILE = "state.json"
+_KEPT = (".safetensors", ".reply")
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,14 @@ class SiteState:
 
     def start(self, personal: Tree) -> None:
         """Store the personal state before the first round."""
-        self._write(Journal(0, self._store(personal)))
+        sha256 = self._store(personal)
+        kept = [path for path in self._folder.iterdir() if path.suffix in _KEPT and path.stem != sha256]
+        if kept:
+            raise UserError(
+                f"{self._folder / FILE} is missing, and there is a state that was stored later. Restore the folder "
+                "from a backup; nothing was deleted"
+            )
+        self._write(Journal(0, sha256))
 
     def kept(self) -> Tree:
         """Return the personal state after the last round that counted."""
@@ -124,7 +132,8 @@ class SiteState:
         if hashlib.sha256(content).hexdigest() != sha256:
             raise UserError(
                 f"{self._folder / name} is missing or damaged, so this site cannot continue with its own state. "
-                f"Restore the folder from a backup, or remove {self._folder} to begin again with a new state"
+                f"Restore the folder from a backup. Without one, remove {self._folder} and use `coterie client "
+                "--restored` to continue with a new state"
             )
         return content
 
@@ -139,7 +148,8 @@ class SiteState:
         except (BrokenSealError, TypeError, KeyError, json.JSONDecodeError) as error:
             raise UserError(
                 f"{file} is damaged ({error}), so this site cannot continue with its own state. Restore the folder "
-                f"from a backup, or remove {self._folder} to begin again with a new state"
+                f"from a backup. Without one, remove {self._folder} and use `coterie client --restored` to continue "
+                "with a new state"
             ) from None
 
     def _write(self, journal: Journal) -> None:
@@ -151,7 +161,7 @@ class SiteState:
 
     def _tidy(self, *needed: str) -> None:
         for path in self._folder.iterdir():
-            if path.suffix in (".safetensors", ".reply", ".partial") and path.name not in needed:
+            if path.suffix in (*_KEPT, ".partial") and path.name not in needed:
                 path.unlink()
 
 

@@ -4,10 +4,12 @@ import socket
 import ssl
 from collections import Counter
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from coterie.clients.wire import shown
 from coterie.errors import StoppedError, UserError
 from coterie.sites import certs
 from coterie.storage.folder import read_history, read_summary
@@ -47,29 +49,33 @@ def of_run(folder: Path) -> list[str]:
 def of_address(address: str) -> list[str]:
     """Return sentences about the server at HOST:PORT. Raises StoppedError if there is none."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal() or not port.isascii() or not 0 < int(port[:6]) < 65536:
         raise UserError(f"an address is HOST:PORT, for example fl.example.org:8443, not {address!r}")
     place = (host.strip("[]"), int(port))
     try:
         certificate = ssl.get_server_certificate(place, timeout=TIMEOUT)
     except ssl.SSLError:
         return [f"{address} answers, without TLS: {_first_line(place, None)}"]
-    except OSError as error:
-        raise StoppedError(f"nobody answers at {address}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:
+        raise StoppedError(f"nobody answers at {address}: {getattr(error, 'strerror', None) or error}") from None
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it only tells; couriers check the certificate
-    names, expires = certs.names_in(certificate)
-    return [
-        f"{address} answers with TLS: {_first_line(place, context)}",
-        f"certificate for {', '.join(names)}, valid until {expires.date()}",
-    ]
+    told = f"{address} answers with TLS: {_first_line(place, context)}"
+    try:
+        names, expires = certs.names_in(certificate)
+    except ValueError:
+        return [told, "its certificate cannot be read"]
+    return [told, f"certificate for {shown(', '.join(names))}, valid until {expires.date()}"]
 
 
 def _first_line(place: tuple[str, int], context: ssl.SSLContext | None) -> str:
-    raw = socket.create_connection(place, timeout=TIMEOUT)
-    with context.wrap_socket(raw) if context else raw as connection:
-        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
-        answer = b"".join(iter(lambda: connection.recv(1000), b"")).decode(errors="replace")
+    try:
+        raw = socket.create_connection(place, timeout=TIMEOUT)
+        with context.wrap_socket(raw) if context else raw as connection:
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            answer = b"".join(islice(iter(lambda: connection.recv(1000), b""), 100)).decode(errors="replace")
+    except OSError as error:
+        return f"not a Coterie server ({error.strerror or error})"
     is_ours = "a server of Coterie" in answer
     return "the gateway of a Coterie server" if is_ours else f"not a Coterie server ({answer[:80] or 'no answer'!r})"
 

@@ -11,7 +11,7 @@ from coterie.lab.papers.sheet import Sheet
 from coterie.methods import PFLEGO, FedAvg
 from coterie.recipe import Recipe, changed, read
 
-TINY = Path(__file__).with_name("tiny.toml")
+TINY = Path(__file__).parents[2] / "tiny.toml"
 
 
 @pytest.fixture

@@ -30,8 +30,16 @@ def read_inputs(path: Path, features: Sequence[str] | None = None, others: Colle
         arrays = npz.load(HERE, path, limits.Budget())
         if "x" not in arrays:
             raise UserError(f"{path} needs an array x; found: {', '.join(arrays) or 'nothing'}")
-        return np.asarray(arrays["x"])
+        return _checked(np.asarray(arrays["x"]), path)
     table = read(path)
     names = features_of(table, features, set(others) & set(table.columns))
     rows = len(table.column(names[0]))
     return matrix(table, names, Owners((HERE,), np.zeros(rows, dtype=np.intp)))
+
+
+def _checked(x: NDArray[Any], path: Path) -> NDArray[Any]:
+    if x.dtype.kind not in "biuf":
+        raise UserError(f"the array x of {path} has type {x.dtype}; save it with numbers only")
+    if not np.isfinite(x).all():
+        raise UserError(f"the array x of {path} has values that are NaN or infinite; fill them in or remove the rows")
+    return x

@@ -17,6 +17,7 @@ from coterie.lab.papers.experiment import SCALES, Cell, Experiment, Variant, cel
 from coterie.lab.papers.figure import without_curve, write_figure
 from coterie.lab.papers.kept import Kept
 from coterie.lab.papers.measured import Measured, figures_of, is_finished
+from coterie.lab.papers.numbers import stamp
 from coterie.measure.record import Record
 from coterie.prepare import prepare
 from coterie.recipe import Recipe
@@ -115,7 +116,11 @@ class Campaign:
     def training(self, cell: Cell) -> Training:
         """Prepare the training of a cell for `play`. It continues if the folder of the cell exists."""
         folder = self.folder(cell)
-        return Training(cell.recipe, self._federation(cell), folder, resume=(folder / "recipe.toml").exists())
+        resume = (folder / "recipe.toml").exists()
+        training = Training(cell.recipe, self._federation(cell), folder, resume=resume)
+        if not resume:
+            stamp(folder)
+        return training
 
     def play(
         self, cell: Cell, training: Training, on_round: Callable[[Record], object], should_stop: Callable[[], bool]
@@ -134,10 +139,7 @@ class Campaign:
         run folders need not be kept. If the experiment has a figure, figure.svg and page.html show it.
         """
         self._check_folder()
-        self._kept.refresh()
-        chosen = {row[0].row: row for row in self.rows}
-        shown = [chosen.get(variant.row) or self._earlier(variant) for variant in self.experiment.variants()]
-        rows = with_targets([self._row(row) for row in shown if row], self.target)
+        rows = with_targets(self.measured(), self.target)
         plain = self.experiment.table(rows)
         panels, missing = self.experiment.figure(rows), without_curve(rows)
         table = replace(plain, title=self._title, notes=[*plain.notes, *self._notes(), *(missing if panels else [])])
@@ -155,6 +157,17 @@ class Campaign:
         if panels:
             write_figure(self.out, self._title, [], [table], panels, missing)
         return table
+
+    def measured(self) -> list[Row]:
+        """Return the chosen rows, and all other rows that were measured under `out`, with the figures of their runs."""
+        self._kept.refresh()
+        chosen = {row[0].row: row for row in self.rows}
+        shown = [chosen.get(variant.row) or self._earlier(variant) for variant in self.experiment.variants()]
+        return [self._row(row) for row in shown if row]
+
+    def finished(self) -> list[tuple[Cell, Measured]]:
+        """Return the chosen cells that are measured, with their figures."""
+        return [(cell, self._figures(cell)) for cell in self._cells if self._finished(cell)]
 
     def _check_folder(self) -> None:
         """Raise UserError if the folder has a table of another experiment or scale, which must not be overwritten."""

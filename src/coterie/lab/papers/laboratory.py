@@ -11,6 +11,7 @@ from typing import Any
 from coterie.errors import UserError
 from coterie.lab.papers.experiment import check_scale, choose
 from coterie.lab.papers.figure import write_figure
+from coterie.lab.papers.numbers import VERSION
 from coterie.recipe import Recipe
 from coterie.report.panels import Panel
 from coterie.report.tables import Table
@@ -81,7 +82,7 @@ class Laboratory(ABC):
 
     def measure(self, measurement: Measurement, should_stop: Callable[[], bool]) -> None:
         """Make a measurement and store its result."""
-        content = {"recipe": measurement.recipe.as_dict(), **self.result(measurement, should_stop)}
+        content = {"recipe": measurement.recipe.as_dict(), "numbers": VERSION, **self.result(measurement, should_stop)}
         path = self._path(measurement)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, (json.dumps(content, separators=(",", ":")) + "\n").encode())
@@ -106,6 +107,7 @@ class Laboratory(ABC):
         if not path.exists():
             return None
         content: Result = json.loads(path.read_text())
+        content.pop("numbers", None)
         before = Recipe.parse(content.pop("recipe")).as_dict()  # settings that are newer have their defaults
         if difference := first_difference(before, measurement.recipe.as_dict()):
             raise UserError(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from coterie.errors import UserError
 from coterie.lab.papers.curve import Curve
+from coterie.lab.papers.numbers import stamped
 from coterie.lab.papers.users import Picked, pick
 from coterie.measure.protocols import PARTICIPANTS, Statistics
 from coterie.measure.record import Record
@@ -53,6 +54,9 @@ class Measured(NamedTuple):
     """Mean size of the personal state that an existing client stores between rounds."""
     curve: Curve | None = None
     """Evaluated rounds. Only a single run has them, and runs that were stored by older versions do not."""
+
+    numbers: int = 0
+    """Version of the numbers. 0 means that the run is from before versions were stored."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as in runs.json."""
@@ -103,6 +107,7 @@ def figures_of(folder: Path, protocol: str) -> Measured:
         adapted_restricted=_percent(summary.existing.adapted.restricted_mean),
         stored_bytes=summary.stored_bytes,
         curve=Curve.of(records, protocol),
+        numbers=stamped(folder),
     )
 
 
@@ -123,6 +128,7 @@ def over_seeds(runs: Sequence[Measured]) -> Measured | None:
         restricted=_mean([run.restricted for run in runs]),
         adapted_restricted=_mean([run.adapted_restricted for run in runs]),
         stored_bytes=_mean([run.stored_bytes for run in runs]),
+        numbers=min(run.numbers for run in runs),
     )
 
 
