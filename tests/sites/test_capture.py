@@ -97,7 +97,7 @@ def simulated(settings: Recipe, federation: Federation, rounds: int) -> Run:
     return Training(replace(settings, run=replace(settings.run, rounds=rounds, checkpoint_every=1)), federation).play()
 
 
-METHODS = ["pflego", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ditto", "scafflix", "fedpac"))]
+METHODS = ["pflego", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ditto", "scafflix"))]
 
 
 @pytest.fixture(scope="module", params=METHODS)
