@@ -80,7 +80,8 @@ def test_another_figure_of_older_code_is_expected(store, measured, tmp_path):
     mean, stderr = measured["digits-pflego"]["seeds"]["0"]["figure"]
     found = replayed(store(figure=[mean + 1, stderr], numbers=0), tmp_path / "again")
     assert (found.outcome, found.expected) == (Outcome.DIFFERENT, True)
-    assert found.told()[3].startswith("older: since then standard errors")
+    assert found.told()[3] == "older"
+    assert table([found]).notes[1].startswith("Older: since then standard errors")
 
 
 def test_runs_that_took_long_are_not_chosen(store):

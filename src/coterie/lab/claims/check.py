@@ -65,26 +65,26 @@ class Replayed:
     @property
     def expected(self) -> bool:
         """Whether the outcome is as it should be: runs of this version of the numbers agree with the printed tables."""
-        return self.outcome is not Outcome.DIFFERENT or bool(self._changes)
+        return self.outcome is not Outcome.DIFFERENT or bool(self.changes)
 
     def told(self) -> list[str]:
         """Return the line of the table."""
         name = f"{self.choice.folder} {self.choice.cell.name}"
-        since = f"older: since then {'; '.join(self._changes)}" if self._changes else "current"
-        return [name, self.outcome.value, self._largest(), since]
+        return [name, self.outcome.value, self._largest(), "older" if self.changes else "current"]
 
     @property
-    def _changes(self) -> list[str]:
+    def changes(self) -> list[str]:
+        """What changed in the code since the run was stored."""
         return [change.what for change in later(self.choice.stored.numbers, self.choice.cell.at["method"])]
 
     def _largest(self) -> str:
-        """Return the accuracy that differs most, or otherwise the figure that does."""
+        """Return the mean that differs most, or another figure if no mean does."""
         if self.again is None:
             return "training diverged"
         unequal = {name: pair for name, pair in self.pairs.items() if pair[0] != pair[1]}
         if not unequal:
             return ""
-        name = max(unequal, key=lambda each: (not each.endswith("flops"), abs(unequal[each][0] - unequal[each][1])))
+        name = max(unequal, key=lambda each: (each.endswith("mean"), abs(unequal[each][0] - unequal[each][1])))
         old, new = unequal[name]
         return f"{name} {old!r}, now {new!r}"
 
@@ -106,6 +106,8 @@ def replay(results: Results, choice: Choice, out: Path, should_stop: Callable[[]
 def table(replayed: Sequence[Replayed]) -> Table:
     """Return a table of the outcomes."""
     notes = ["Digits may also differ between machines, as processors add in different orders."]
+    changes = dict.fromkeys(what for each in replayed for what in each.changes)
+    notes += [f"Older: since then {what}." for what in changes]
     headings = ["run", "outcome", "largest difference", "stored with code"]
     return Table(headings, [each.told() for each in replayed], "Stored runs, trained again", notes)
 
