@@ -76,6 +76,7 @@ def test_large_messages_of_many_sites(tmp_path):
         with sites(*all_sites):
             for site in all_sites:
                 site.start()
+            until(lambda: len(transport.connected()) == 8, "all sites are connected")
             requests = {site.name: os.urandom(20 << 20) for site in all_sites}
             answers = dict(transport.ask(requests, 200))
             assert answers == {name: name.encode() + b":" + request for name, request in requests.items()}
