@@ -55,7 +55,7 @@ def server(
     deadline: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time for the replies of a round.")] = 600.0,
     quorum: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the cohort that has to reply, so that a round counts.")
-    ] = 1.0,
+    ] = 0.5,
     minimum: Annotated[
         int, typer.Option(min=1, help="Number of sites that have to be connected when a round begins.")
     ] = 1,
