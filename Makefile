@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-all check bench attack clean
+.PHONY: run test test-all test-sites check bench attack clean
 
 run: .venv/ready
 	$(BIN)/coterie run
@@ -14,6 +14,12 @@ test: .venv/ready
 
 test-all: .venv/ready
 	$(PYTEST)
+
+# Half an hour: all tests of real sites, and then a long run in which something is killed every 20 seconds. The last
+# part continues where it was stopped; remove soak-results to begin again.
+test-sites: .venv/ready
+	$(BIN)/pytest tests/sites tests/contract/test_one_client.py
+	$(BIN)/python tests/sites/soak.py --out soak-results
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

@@ -173,16 +173,25 @@ def test_values_are_compared_in_the_first_round_only(engine, monkeypatch):
     assert compared == [len(run.shared), 0]
 
 
-def test_a_change_of_the_data_has_no_effect():
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("function", ["local_update", "adapt"])
+def test_a_function_that_changes_the_examples_is_named(function, engine):
     class Zeroing(FedAvg):
         """FedAvg that overwrites the inputs after use."""
 
         def local_update(self, task, shared, personal, data, rnd):
             reply = super().local_update(task, shared, personal, data, rnd)
-            data.x.zero_()
+            if function == "local_update":
+                data.x.zero_()
             return reply
 
-    for engine in ENGINES:
-        run, plain = (train(method(tau=1), engine) for method in (Zeroing, FedAvg))
-        for name, value in run.shared.items():
-            torch.testing.assert_close(value, plain.shared[name], rtol=0, atol=0)
+        def adapt(self, task, shared, personal, data, steps):
+            adapted = super().adapt(task, shared, personal, data, steps)
+            if function == "adapt":
+                data.x.zero_()
+            return adapted
+
+    with pytest.raises(
+        ClientError, match=rf"Zeroing\.({function}|adapt or predict) changed 'train' of the examples in place"
+    ):
+        train(Zeroing(tau=1), engine)

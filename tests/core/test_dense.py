@@ -11,7 +11,7 @@ from torch.func import vmap
 from coterie.core.counting import CountFlops
 from coterie.core.data import Data
 from coterie.core.objective import Classification, Objective, Regression
-from coterie.core.steps import Pull, dense_layers, head_descent, head_gradient, head_loss, local_sgd
+from coterie.core.steps import Pull, dense, dense_layers, head_descent, head_gradient, head_loss, local_sgd
 from coterie.core.steps import head as steps_head
 from coterie.core.steps.dense_body import body_pass
 from coterie.core.task import Task
@@ -71,7 +71,7 @@ def way(request, monkeypatch):
     taken = []
     kind = dense_layers._Span if request.param == "span" else dense_layers._Bottom
     original = kind.__init__
-    monkeypatch.setattr(dense_layers, "_span_is_cheaper", lambda *_: request.param == "span")
+    monkeypatch.setattr(dense, "span_is_cheaper", lambda *_: request.param == "span")
     monkeypatch.setattr(kind, "__init__", lambda *args: taken.append(1) or original(*args))
     yield request.param
     assert taken, "the path was not taken"

@@ -188,6 +188,27 @@ def test_equation_11_is_unbiased_for_any_weights_but_a_normalised_mean_only_for_
         assert bias > 0.005
 
 
+@pytest.mark.parametrize("users", ["equal", "sizes"])
+def test_equation_11_is_unbiased_for_unequal_probabilities_if_they_are_told(users):
+    """A client that takes part with probability Pr(i) counts p_i/Pr(i), of which p_i |C|/|S| is the case of equal ones.
+
+    The empty cohort is left out: the sum would be zero, but a run keeps its model if nobody takes part.
+    """
+    chances, sizes, w = np.array([0.9, 0.5, 0.2, 0.7]), [1, 2, 3, 6], np.full(4, 3.0)
+    p = np.array(sizes) / 12 if users == "sizes" else np.full(4, 0.25)
+    problem, method = convex(sizes), FedDecay(tau=2, beta=0.75, eta=0.1, users=users, average="unbiased")
+    setup = ref.setup(method, problem.federation, LogReg())
+    shared = {"head.weight": torch.tensor(w[None, :-1]), "head.bias": torch.tensor(w[-1:])}
+    one_by_one = over_cohorts(FedDecay(tau=2, beta=0.75, eta=0.1), problem, w, 1)
+    mean = np.zeros(4)
+    for S in (list(S) for r in range(1, 5) for S in itertools.combinations(range(4), r)):
+        rnd = replace(ref.announced(setup, chances.sum()), chance=torch.from_numpy(chances[S]))
+        end = lab.vector(ref.play(setup, shared, {}, ref.store(setup), S, rnd).shared, names=lab.LINEAR)
+        np.testing.assert_allclose(end, (p / chances)[S] @ one_by_one[S], rtol=1e-12)
+        mean += np.where(np.isin(range(4), S), chances, 1 - chances).prod() * end
+    np.testing.assert_allclose(mean, p @ one_by_one, rtol=1e-12)
+
+
 def test_equation_11_scales_the_model_with_the_sizes_of_the_cohort():
     """Without any step, the mean stays where it is, and (11) multiplies the model by (|C|/|S|) Σ_S p_i."""
     sizes, w = np.array([1, 2, 3, 6]), np.full(4, 3.0)

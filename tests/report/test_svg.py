@@ -70,6 +70,17 @@ def test_panels_of_a_row_stand_side_by_side_and_share_their_title():
     assert starts[0][1] == starts[1][1] < starts[2][1] == starts[3][1]
 
 
+def test_each_row_has_a_legend_of_its_own_if_curves_of_different_rows_look_the_same():
+    one, other = (panel(Line(name, [0, 1], [0, 1], 0)) for name in "ab")
+    root = drawn([[one, one], [other, other]])
+    places = {each.text: float(each.get("y")) for each in root.iter(f"{SVG}text") if each.text in "ab"}
+    starts = [points[0][1] for points in curves(root)]
+    assert texts(root).count("a") == texts(root).count("b") == 1
+    assert places["a"] < starts[0] < places["b"] < starts[2]
+    again = drawn([[one], [panel(Line("a", [0, 1], [0, 1], 1))]])  # a name with two looks
+    assert texts(again).count("a") == 2
+
+
 def test_text_stays_inside_the_drawing():
     names = [f"method number {n}" for n in range(9)]
     lines = [Line(name, [0, 1e6], [1e-9, 1e3], *look(n)) for n, name in enumerate(names)]

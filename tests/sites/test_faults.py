@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+import coterie
 import reference as ref
+from coterie.clients.sites import Patience
 from coterie.clients.transport import Failure
 from coterie.clients.wire import Message, decode, encode
 from coterie.core.tree import Tree
@@ -16,6 +18,8 @@ from coterie.errors import StoppedError, UserError
 from coterie.prepare import prepare
 from coterie.recipe import Recipe
 from coterie.server.population import Presence
+from coterie.sites.sent import read as sent_by
+from coterie.sites.server import Asking, gather
 from coterie.training import Training
 from sites.direct import Direct, deployed, ready, simulated
 from sites.test_equality import assert_equal, recipe, states
@@ -47,7 +51,7 @@ def spoiled(name: str, change: Callable[[Message], bytes], index: int = 2) -> Ca
 
 
 def again(message: Message, **trees: Tree) -> bytes:
-    return encode("reply", {"scores": message.head["scores"]}, **{**message.trees, **trees})
+    return encode("reply", {key: message.head[key] for key in ("scores", "to")}, **{**message.trees, **trees})
 
 
 def first(tree: Tree, change: Callable[[torch.Tensor], torch.Tensor]) -> Tree:
@@ -69,6 +73,8 @@ BAD = {
     "garbage": lambda m: b"\xff" * 200,
     "another kind": lambda m: encode("facts", {}),
     "failed": lambda m: encode("failed", {"why": "the disk is full"}),
+    "to another request": lambda m: encode("reply", {**m.head, "to": "0" * 64}, **m.trees),
+    "to nobody": lambda m: encode("reply", {"scores": None}, **m.trees),
 }
 
 
@@ -106,6 +112,39 @@ def test_a_bad_reply_counts_as_if_the_site_had_been_absent(method, bad, federati
     assert_equal(found.shared, expected.shared, "shared")
     for i, name in enumerate(federation.ids):
         assert_equal(states(transport)[name], expected.personal(name), f"{name} ({i})")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_old_reply_is_refused(method, federation, tmp_path):
+    """The reply of an older round has the right names, shapes and values, and comes from the right site."""
+    settings, replies = recipe(method, clients_per_round=3), []
+
+    def old(name, request, answer):
+        reply, asked = answer(request), decode(request)
+        if name == "client-1" and asked.kind == "update":
+            replies.append(reply)
+            if asked.head["round"]["index"] == 3:
+                return replies[0]
+        return reply
+
+    transport = Direct(federation, tmp_path, old)
+    found, expected = deployed(settings, transport, quorum=0.5, attempts=1), without(settings, federation, 1, 3)
+    assert found.history[2].refused == {
+        "client-1": "it sent a reply to another request, of an older round or another run"
+    }
+    assert_equal(found.shared, expected.shared, "shared")
+    assert_equal(states(transport)["client-1"], expected.personal("client-1"), "client-1")
+
+
+def test_the_round_log_and_the_logs_of_the_sites_name_the_same_messages(federation, tmp_path):
+    transport = Direct(federation, tmp_path, spoiled("client-1", BAD["NaN"]))
+    run = deployed(recipe("pflego", clients_per_round=3), transport, tmp_path / "run", quorum=0.5, attempts=1)
+    for record in coterie.load(tmp_path / "run").history:
+        assert record.digests.keys() == set(record.cohort) - set(record.refused)
+        for name, digest in record.digests.items():
+            (sent,) = [each for each in sent_by(tmp_path / name) if (each.kind, each.round) == ("update", record.round)]
+            assert sent.digest == digest
+    assert run.history[1].refused.keys() == {"client-1"}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -228,6 +267,25 @@ def test_a_site_leaves_and_returns(federation, tmp_path):
     assert found.history[-1].eval.existing.as_is.clients == 3
 
 
+def test_a_site_that_is_slow_when_the_server_returns_is_waited_for(federation, tmp_path):
+    """The questions before the first round take as long as `wait` says, not only as long as a round."""
+    asked = []
+
+    class Patient(Direct):
+        def ask(self, requests, seconds, enough=lambda _: False):
+            asked.extend((decode(request).kind, seconds) for request in requests.values())
+            return super().ask(requests, seconds, enough)
+
+    transport = Patient(federation, tmp_path)
+    made = gather(Asking(recipe("pflego"), Patience(seconds=5.0), wait=300.0), transport, list(federation.ids))
+    assert set(asked) == {("hello", 300.0), ("announce", 300.0)}
+    made.prepared.clients.end({}, 0)
+    assert asked[-1] == ("finish", 5.0)
+    transport.away = {"client-1"}
+    with pytest.raises(StoppedError, match="client-1 cannot be asked: it is not connected"):
+        ready(recipe("pflego"), transport, list(federation.ids))
+
+
 def test_no_round_is_played_without_sites(federation, tmp_path):
     def leaving(name, request, answer):
         asked = decode(request)
@@ -304,6 +362,30 @@ def test_neither_personal_state_nor_data_are_sent(method, federation, tmp_path):
         secret += [*x, x.float()[0], x.double()[0]]
         for value in secret:
             assert not [message for message in sent if value.numpy().tobytes() in message], name
+
+
+@pytest.mark.parametrize("when", ["new examples", "new labels"])
+def test_a_site_with_other_data_does_not_continue_a_run(when, federation, tmp_path):
+    """Its number of examples is what the weights of the sum were computed from."""
+    settings, out = recipe("pflego", clients_per_round=3), tmp_path / "run"
+
+    def crashing(name, request, answer):
+        if decode(request).kind == "update" and decode(request).head["round"]["index"] == 3:
+            raise Crash
+        return answer(request)
+
+    transport = Direct(federation, tmp_path / "sites", crashing)
+    with pytest.raises(Crash):
+        deployed(settings, transport, out)
+    transport.fault = lambda name, request, answer: answer(request)
+    other = ref.federation((5, 4, 8) if when == "new examples" else (5, 8, 3))
+    transport.own["client-1"] = Direct(other, tmp_path / "other").own[
+        "client-1" if when == "new examples" else "client-2"
+    ]
+    before = (out / "rounds.jsonl").read_bytes()
+    with pytest.raises(UserError, match="data"):
+        deployed(settings, transport, out, resume=True)
+    assert (out / "rounds.jsonl").read_bytes() == before
 
 
 def test_an_agent_survives_any_request(federation, tmp_path):

@@ -46,7 +46,7 @@ class Link:
     def forget(self, questions, replies):
         self.forgotten.append((sorted(questions), list(replies)))
 
-    def fetch(self, reply):
+    def fetch(self, reply, limit):
         if reply.lost:
             raise KeyError("a part")
         reply.after -= 1
@@ -204,10 +204,10 @@ def test_replies_are_kept_while_the_superlink_is_away(asking, link, clock, monke
     link.answers = [Reply("m0-1", b"one"), Reply("m0-2", b"two")]
     fetch, failures = link.fetch, iter([True, False, True])
 
-    def sometimes(reply):
+    def sometimes(reply, limit):
         if next(failures, False):
             raise httpx.ConnectError("away")
-        return fetch(reply)
+        return fetch(reply, limit)
 
     monkeypatch.setattr(link, "fetch", sometimes)
     got = []

@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import httpx
+from flwr.app import RecordDict
+from flwr.app.message import make_message
 from flwr.app.metadata import Metadata
 from flwr.common.constant import (
     FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE,
@@ -16,7 +18,9 @@ from flwr.common.constant import (
     TIMESTAMP_HEADER,
     ErrorCode,
 )
+from flwr.common.serde import message_to_proto
 from flwr.proto import control_pb2, fleet_pb2, message_pb2, node_pb2, runtime_pb2
+from flwr.proto.message_pb2 import ObjectTree, PullObjectResponse
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.runtime import RuntimeHttpClient
@@ -25,6 +29,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from coterie.clients import flower_command, flower_courier, flower_fleet, flower_gateway, flower_link
 from coterie.clients.flower_asking import OWN
+from coterie.clients.flower_link import Arriving, Link
 from coterie.clients.flower_record import from_message, to_record
 from coterie.clients.flower_stub import bundle, digest
 from coterie.clients.flower_version import FLOWER
@@ -142,6 +147,27 @@ def test_the_gateway_loads_no_flower():
     modules = imported("coterie.clients.flower_gateway")
     assert "uvicorn" in modules
     assert not {name for name in modules if name.split(".")[0] in ("flwr", "torch")}
+
+
+def test_a_reply_is_not_fetched_beyond_the_limit():
+    """A site that sends very much does not fill the memory of the server."""
+    link, asked = Link.__new__(Link), []
+
+    class Runtime:
+        def PullObject(self, request):
+            asked.append(request.object_id)
+            return PullObjectResponse(object_found=True, object_available=True, object_content=bytes(1000))
+
+        def ConfirmMessageReceived(self, request):
+            asked.append("deleted")
+
+    link._runtime, link._run = Runtime(), 1
+    metadata = Metadata(1, "reply", 2, 1, "question", "", 0.0, 60.0, "train")
+    reply = Arriving(message_to_proto(make_message(metadata, RecordDict())), ObjectTree())
+    reply.missing = [f"part {number}" for number in range(1000)]
+    assert link.fetch(reply, 2500)
+    assert asked == ["part 0", "part 1", "part 2", "deleted"]
+    assert reply.size == 3000
 
 
 def test_a_courier_loads_neither_pytorch_nor_a_web_framework():

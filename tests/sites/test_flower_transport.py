@@ -292,8 +292,8 @@ def test_messages_do_not_pile_up_in_the_database(federation):
     with federation.south.taking(60):
         assert federation.ask("south", content=content, seconds=1)["south"].code == "late"
         until(lambda: federation.south.asked() > asked, "the site works")
-    federation.ask("north", "south")
-    assert count() == dict.fromkeys(count(), 0)
+    # A late reply may still come, and is deleted with the next question.
+    until(lambda: federation.ask("north") and not any(count().values()), "nothing is left")
 
 
 def test_a_run_of_somebody_else_is_refused_by_server_and_courier(federation):

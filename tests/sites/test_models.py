@@ -56,6 +56,18 @@ def test_a_new_site_gets_a_model_of_its_own(method: str, new: str, tmp_path: Pat
     assert "update" not in {kind for kind, name, *_ in transport.log if name == new}
 
 
+def test_new_sites_are_welcomed_one_by_one(tmp_path: Path) -> None:
+    """One that does not answer does not keep the others from getting their models."""
+    federation = ref.federation((5, 3, 8, 8))
+    away = {"client-2", "client-3"}
+    transport = Direct(federation, tmp_path)
+    transport.away = away
+    made = ready(recipe("pflego"), transport, ["client-0", "client-1"])
+    run = Training(made.asking.recipe, made.prepared).play()
+    transport.away = {"client-2"}
+    assert [each.name for each in welcome(made, run.shared, transport, sorted(away))] == ["client-3"]
+
+
 def test_a_new_site_whose_policy_refuses_is_left_out(tmp_path: Path) -> None:
     federation = ref.federation((5, 3, 8))
     transport = Direct(federation, tmp_path)

@@ -1,139 +1,34 @@
 """Whole runs with real processes on the loopback address: `coterie server` and `coterie client`, with TLS."""
 
-import os
 import signal
 import socket
-import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import tomli_w
-import torch
 from safetensors.torch import load_file
 
 import coterie
-from coterie.clients.simulated import Simulated
-from coterie.core.answers import planned
-from coterie.core.round import Round
-from coterie.core.tree import Tree
-from coterie.prepare import prepare
-from coterie.recipe import Recipe
-from coterie.server.round import play_round
-from coterie.sites.local import Local, last_words
+from coterie.sites import sent
+from coterie.sites.local import Local
 from coterie.storage.files import unpacked
-from coterie.training import Training
+from sites.deployment import (
+    OPTIONS,
+    assert_as_replayed,
+    assert_as_simulated,
+    ended,
+    free_port,
+    kill,
+    local,
+    recipe,
+    rounds,
+    until,
+    written,
+)
 from sites.test_equality import assert_equal
 
-PATIENCE = 240.0
-"""Seconds that a run may take on a busy machine."""
-METHODS = ("pflego", "scafflix", "ditto", "fedavg", "scaffold")
-
-
-def recipe(method: str, rounds: int = 5) -> Recipe:
-    return Recipe.parse(
-        {
-            "data": {"name": "digits"},
-            "partition": {"clients": 3, "classes_per_client": 4, "new_users": 0.0},
-            "model": {"name": "mlp", "hidden": [16]},
-            "method": {"name": method},
-            "run": {"rounds": rounds, "clients_per_round": 2, "seed": 1, "eval_every": 5},
-            "engine": {"threads": 1, "kind": "loop"},
-            "eval": {"adapt_steps": 2},
-        }
-    )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-@contextmanager
-def local(settings: Recipe, folder: Path) -> Iterator[Local]:
-    """Start a server and sites. One thread each, because the number of threads can change the last bits."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    try:
-        with Local(folder, settings.federation(), free_port()) as made:
-            made.prepare()
-            tree = {name: table for name, table in settings.as_dict().items() if name not in ("data", "partition")}
-            (folder / "recipe.toml").write_text(tomli_w.dumps(tree))
-            made.start(["--recipe", str(folder / "recipe.toml"), "--json", "--wait", "120", "--deadline", "60"])
-            yield made
-    finally:
-        os.environ.pop("OMP_NUM_THREADS")
-        if before is not None:
-            os.environ["OMP_NUM_THREADS"] = before
-
-
-def until(made: Local, holds: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, f"{what} did not happen: {last_words(made.folder / 'server.log')}"
-        time.sleep(0.1)
-
-
-def ended(made: Local) -> None:
-    assert made.server is not None
-    until(made, lambda: made.server.poll() is not None, "the end of the run")
-    assert made.server.returncode == 0, last_words(made.folder / "server.log")
-
-
-def rounds(made: Local) -> int:
-    file = made.run / "rounds.jsonl"
-    return file.read_bytes().count(b"\n") if file.exists() else 0
-
-
-def assert_as_simulated(made: Local, settings: Recipe) -> None:
-    """Compare the shared model, all personal states, and the figures of each round."""
-    expected = Training(replace(settings, run=replace(settings.run, checkpoint_every=1)), made.federation).play()
-    found = coterie.load(made.run)
-    assert_equal(found.shared, expected.shared, "shared")
-    for name in made.federation.ids:
-        own = unpacked(load_file(next((made.site(name) / "runs").glob("*/personal.safetensors"))))
-        assert_equal(own, expected.personal(name), name)
-        x = made.federation.x[:5].float()
-        assert torch.equal(coterie.load(made.site(name)).model()(x), expected.model(name)(x))
-    assert [(r.cohort, r.train_loss) for r in found.history] == [(r.cohort, r.train_loss) for r in expected.history]
-    assert found.summary.existing == expected.summary.existing
-
-
-def replayed(made: Local, settings: Recipe) -> tuple[Tree, Simulated]:
-    """Play the recorded rounds in a simulation, with the replies that were accepted."""
-    _, clients, rounds = prepare(settings, made.federation)
-    numbers, present = {name: i for i, name in enumerate(clients.ids)}, (3, int(clients.sizes().sum()))
-    for record in coterie.load(made.run).history:
-        if record.population:
-            present = record.population.clients, record.population.examples
-        cohort = [numbers[name] for name in record.cohort if name not in record.refused]
-        rnd = planned(rounds.method, Round(record.round, *present, min(2, present[0]), settings.run.seed))
-        played = play_round(rounds.method, rounds.task, clients, rounds.shared, rounds.memory, cohort, rnd)
-        rounds.shared, rounds.memory = played.shared, played.memory
-    return rounds.shared, clients
-
-
-def children(pid: int) -> list[tuple[int, str]]:
-    """Return the processes below a process, with their commands."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            command = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            found += [(child, command), *children(child)]
-    return found
-
-
-def kill(made: Local, process: subprocess.Popen[bytes], word: str) -> None:
-    """Kill the process below another one whose command contains a word, or that process itself."""
-    if not word:
-        process.kill()
-        process.wait()
-        return
-    (pid, _), *_ = [(pid, command) for pid, command in children(process.pid) if word in command]
-    os.kill(pid, signal.SIGKILL)
+METHODS = ("pflego", "scafflix", "ditto", "fedavg", "scaffold", "fedpac")
+"""PFLEGO is in the default tests. The last one sends letters to single sites."""
 
 
 @pytest.mark.timeout(600)
@@ -145,7 +40,7 @@ def test_real_processes_end_with_the_bits_of_a_simulation(method, tmp_path):
     settings = recipe(method)
     with local(settings, tmp_path / "all") as made:
         until(made, lambda: rounds(made) >= 2, "two rounds")
-        kill(made, made.sites["1"], "")
+        kill(made.sites["1"])
         made.start_site("1")
         ended(made)
         assert_as_simulated(made, settings)
@@ -159,27 +54,67 @@ def test_everything_is_killed_in_turn_and_nothing_is_lost(tmp_path):
     with local(settings, tmp_path / "all") as made:
         for after, who in ((2, "site"), (4, "courier"), (6, "gateway"), (8, "superlink"), (10, "server"), (12, "all")):
             until(made, lambda after=after: rounds(made) >= after, f"round {after}")
-            if who in ("gateway", "superlink"):
-                kill(made, made.server, who)
-                continue
-            if who in ("site", "all"):
-                kill(made, made.sites["0"], "")
-                made.start_site("0")
-            if who == "courier":
-                kill(made, made.sites["2"], "courier")
+            killed = {"site": ["0"], "all": made.federation.ids}.get(who, [])
+            for name in killed:
+                kill(made.sites[name])
             if who in ("server", "all"):
-                kill(made, made.server, "")
-                made.server = None
-                for process in made.sites.values():
-                    process.send_signal(signal.SIGTERM)
-                    process.wait(30)
-                made.start(["--json", "--wait", "120", "--deadline", "60"])
+                kill(made.server)
+                made.start_server(OPTIONS)
+            for name in killed:
+                made.start_site(name)
+            if who == "courier":
+                kill(made.sites["2"], "courier")
+            if who in ("gateway", "superlink"):
+                kill(made.server, who)
         ended(made)
-        shared, clients = replayed(made, settings)
-        assert_equal(coterie.load(made.run).shared, shared, "shared")
-        for i, name in enumerate(made.federation.ids):
-            own = unpacked(load_file(next((made.site(name) / "runs").glob("*/personal.safetensors"))))
-            assert_equal(own, clients.personal(i), name)
+        assert_as_replayed(made, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_site_slower_than_the_deadline_is_left_out_of_its_rounds(tmp_path):
+    """Its courier is connected and it is asked, but the site process stands still for longer than two rounds."""
+    settings = recipe("pflego", 8)
+    settings = replace(settings, run=replace(settings.run, clients_per_round=None))
+    with local(settings, tmp_path / "all", "--deadline", "4", "--quorum", "0.5") as made:
+        until(made, lambda: rounds(made) >= 2, "two rounds")
+        made.sites["1"].send_signal(signal.SIGSTOP)
+        try:
+            until(
+                made, lambda: any(record.refused for record in written(made.run / "rounds.jsonl")), "a round without it"
+            )
+        finally:
+            made.sites["1"].send_signal(signal.SIGCONT)
+        ended(made)
+        refused = [record.refused for record in coterie.load(made.run).history if record.refused]
+        assert {"1": "no reply within 4 s"} in refused
+        assert_as_replayed(made, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_new_site_gets_a_model_of_a_finished_run(tmp_path):
+    """`coterie client --personalize` ends with a model on the site's own disk."""
+    settings = recipe("pflego", 3)
+    with Local(tmp_path / "all", settings.federation(), free_port()) as made:
+        made.prepare()
+        tree = {name: table for name, table in settings.as_dict().items() if name not in ("data", "partition")}
+        (made.folder / "recipe.toml").write_text(tomli_w.dumps(tree))
+        made.start_server(["--recipe", str(made.folder / "recipe.toml"), *OPTIONS, "--sites", "3", "--serve"])
+        for name in ("0", "1", "2"):
+            made.start_site(name)
+        until(made, lambda: "the run has ended" in (made.folder / "server.log").read_text(), "the end of the run")
+        made.start_site("3", "--personalize")
+        until(made, lambda: made.sites["3"].poll() is not None, "the model of the new site")
+        assert made.sites["3"].returncode == 0
+        shared, own = coterie.load(made.run).shared, coterie.load(made.site("3"))
+        assert own.ids == ("3",)
+        assert len(own.model().classes) == 4
+        assert "3" not in coterie.load(made.run).ids
+        stored = unpacked(load_file(next((made.site("3") / "runs").glob("*/shared.safetensors"))))
+        assert_equal(stored, shared, "shared")
+        kinds = [each.kind for each in sent.read(made.site("3"))]
+        assert kinds == ["facts", "accepted", "personalized"] or set(kinds) == {"accepted", "personalized"}
 
 
 def test_a_port_in_use_is_named(tmp_path):

@@ -45,6 +45,8 @@ class Replies:
     cost: Cost = Cost()  # noqa: RUF009 - it is frozen
     """Cost of the local updates for the clients, without what was sent to them."""
     scoring_seconds: float = 0.0
+    digests: dict[int, str] = field(default_factory=dict)
+    """sha256 of each message in the aggregate, if replies come as messages."""
 
 
 class Scored(NamedTuple):

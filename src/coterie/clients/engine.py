@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from traceback import walk_tb
@@ -17,6 +17,7 @@ from coterie.clients import work
 from coterie.clients.clients import Counts
 from coterie.clients.messages import Names, majority, misfit, misfit_letter, not_finite, same_values
 from coterie.clients.workload import Workload
+from coterie.core.data import Data, Graph
 from coterie.core.method import Round, Tree
 from coterie.core.tree import as_lists, finite_rows, num_bytes, unstack
 from coterie.core.untouched import untouched
@@ -219,7 +220,7 @@ class Engine(ABC):
         """
         function = f"{type(load.work.method).__name__}.local_update"
         values = same_values(function, cohort.shared if cohort.rnd.index == 1 else {})
-        with untouched(function, {"data": {"x": load.federation.x}}), values:
+        with untouched(function, {"examples": {"x": load.federation.x}}), values:
             return self._aggregated(load, cohort)
 
     def _aggregated(self, load: Workload, cohort: Cohort) -> Results:
@@ -256,6 +257,14 @@ class Engine(ABC):
 def take(values: Sequence[Any], places: Sequence[int]) -> list[Any]:
     """Return the values at these places."""
     return [values[place] for place in places]
+
+
+def same_examples(load: Workload, call: Call, data: Sequence[Data]) -> AbstractContextManager[None]:
+    """Return the guard around a function of clients: it must not change their examples, which may not be a copy."""
+    inputs = [each.x.nodes if isinstance(each.x, Graph) else each.x for each in data]
+    stage = "adapt or predict" if call.stage == "predict" else call.stage  # an evaluation calls both
+    name = f"{type(load.work.method).__name__}.{stage}"
+    return untouched(name, {"examples": dict(zip(call.splits, inputs, strict=True))})
 
 
 @contextmanager

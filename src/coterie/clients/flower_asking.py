@@ -103,7 +103,7 @@ class Asking:
                 self._asked.pop(name, None)
             return None
         try:
-            complete = self._link.fetch(reply)
+            complete = self._link.fetch(reply, self._limit)
         except KeyError:
             self._asked.pop(name, None)
             return None

@@ -242,8 +242,8 @@ class Link:
         pairs = zip(answer.messages_list, answer.message_object_trees, strict=True)
         return [Arriving(message, tree) for message, tree in pairs]
 
-    def fetch(self, reply: Arriving) -> bool:
-        """Fetch those objects of a reply that have come. Returns whether all have.
+    def fetch(self, reply: Arriving, limit: int) -> bool:
+        """Fetch those objects of a reply that have come. Returns whether all have. Stops at `limit` bytes.
 
         Raises KeyError if an object is lost, because the courier was too slow to send it.
         """
@@ -255,6 +255,8 @@ class Link:
             if not answer.object_available:
                 return False
             reply.add(name, answer.object_content)
+            if reply.size > limit:
+                break
         self._delete(reply.id)
         return True
 

@@ -7,7 +7,10 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coterie.clients.flower_tell import Exit, leave
+from coterie.clients.flower_tell import Exit, leave, tell
+
+PAUSE = 1.0
+"""Seconds before a file that could not be written is tried again."""
 
 
 class Held(NamedTuple):
@@ -63,6 +66,18 @@ class Store:
         (self._folder / "held").unlink(missing_ok=True)
 
     def _write(self, name: str, content: bytes) -> None:
+        """Write a file. While the disk is full, wait: nothing was confirmed yet, so nothing is lost."""
+        told = False
+        while True:
+            try:
+                return self._write_once(name, content)
+            except OSError as error:
+                if not told:
+                    tell("waiting", f"cannot write {self._folder / name}: {error.strerror}; trying again")
+                told = True
+            time.sleep(PAUSE)
+
+    def _write_once(self, name: str, content: bytes) -> None:
         new = self._folder / f"{name}.new"
         with new.open("wb") as stream:
             stream.write(content)

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 
 import torch
 
-from coterie.clients.engine import Call, Engine, Group, reporting
+from coterie.clients.engine import Call, Engine, Group, reporting, same_examples
 from coterie.clients.work import Work
 from coterie.clients.workload import Workload
 from coterie.core.tree import stack
@@ -66,6 +66,6 @@ def _one(load: Workload, work: Work, call: Call, place: int) -> Group:
     client = call.clients[place]
     data = [load.data(client, split, call.round) for split in call.splits]
     own_stream = torch_seeded(int(data[0].stream)) if data and work.task.is_random else nullcontext()
-    with reporting(load, call.stage, [client], call.round), own_stream:
+    with reporting(load, call.stage, [client], call.round), same_examples(load, call, data), own_stream:
         results = call.function(work, call.shared, *(kind[place] for kind in call.states), *data)
     return Group([place], tuple(stack([tree]) for tree in results))

@@ -120,6 +120,8 @@ class Sites(Clients):
         """The last round that counts."""
         self._answered: list[int] = []
         """The sites whose replies it contains."""
+        self._digests: dict[int, str] = {}
+        """sha256 of the last reply of each site."""
         self._store = PersonalStore(lambda _: {}, len(facts), torch.device("cpu"))
         for name, each in facts.items():
             self._add(name, each)
@@ -177,6 +179,7 @@ class Sites(Clients):
             dict(sorted(refused.items())),
             results.scores,
             cost + Cost(bytes_up=results.bytes_up),
+            digests={client: self._digests[client] for client in self._answered},
         )
 
     def _added_up(self, asked: Cohort, replies: Mapping[int, Message], refused: dict[int, str]) -> Results:
@@ -330,8 +333,10 @@ class Sites(Clients):
             except BadMessageError as error:
                 reasons[client] = f"its reply cannot be read: {error}"
                 continue
-            if message.kind in (kind, "kept"):
-                replies[client] = message
+            if message.kind == "reply" and message.head.get("to") != hashlib.sha256(requests[client]).hexdigest():
+                reasons[client] = "it sent a reply to another request, of an older round or another run"
+            elif message.kind in (kind, "kept"):
+                replies[client], self._digests[client] = message, hashlib.sha256(answer).hexdigest()
             else:
                 reasons[client] = str(message.head.get("why") or f"it answered {message.kind!r} instead of {kind!r}")
         return replies, reasons

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.func import vmap
 
-from coterie.clients.engine import Call, Engine, Group, reporting, take
+from coterie.clients.engine import Call, Engine, Group, reporting, same_examples, take
 from coterie.clients.workload import Workload
 from coterie.core.data import Data
 from coterie.core.tree import Tree, num_bytes, stack
@@ -53,7 +53,7 @@ class Vmap(Engine):
                     name: value.expand(len(part), *value.shape) if name in own_copy else value
                     for name, value in call.shared.items()
                 }
-                with reporting(load, call.stage, clients, call.round, batched=True):
+                with reporting(load, call.stage, clients, call.round, batched=True), same_examples(load, call, data):
                     results = vmap(function, in_dims=(common, *axes))(given, *mine, *data)
                 yield Group(part, results)
 

@@ -38,8 +38,12 @@ class Workload:
         return self.federation.data(client, split, self.work.labels, stream, self.num_outputs(client))
 
     def gather(self, clients: Sequence[int], split: str, index: int, with_inputs: bool = True) -> Data:
-        """Return the examples of several clients with heads of one width: stacked, padded and masked."""
+        """Return the examples of several clients with heads of one width: stacked, padded and masked.
+
+        The inputs may be a view of the federation's if no layer of the model can overwrite them.
+        """
         ids = self.federation.ids
         keys = self.work.streams([ids[client] for client in clients], index)
         width = self.num_outputs(clients[0])
-        return self.federation.gather(clients, split, self.work.labels, keys, width, with_inputs)
+        fixed = self.work.task.chain is not None
+        return self.federation.gather(clients, split, self.work.labels, keys, width, with_inputs, may_view=fixed)

@@ -223,11 +223,13 @@ class Federation:
         streams: Sequence[int] | Index,
         num_outputs: int = 0,
         with_inputs: bool = True,
+        may_view: bool = False,
     ) -> Data:
         """Return the examples of several clients, stacked and padded to the largest client.
 
         `labels` is "global" to number labels over all classes, or "local" to number them over each client's label set.
-        `num_outputs` is the width of the heads if it is larger than the labels require. Without inputs, x is empty.
+        `num_outputs` is the width of the heads if it is larger than the labels require. Without inputs, x is empty. The
+        inputs are a copy, unless `may_view` is set and all rows are consecutive and none is padding.
         """
         picked = np.asarray(clients, dtype=np.int64)
         if self.edges is None:
@@ -250,7 +252,10 @@ class Federation:
             y = torch.where(y < 0, y, place.reshape(y.shape))
         x = self.x.new_empty(*rows.shape, 0)
         if with_inputs:
-            x = self.x.index_select(0, rows.flatten()).reshape(*rows.shape, *self.x.shape[1:])
+            is_block = may_view and counted.size and counted.all() and (np.diff(chosen.ravel()) == 1).all()
+            start = int(chosen[0, 0]) if is_block else 0
+            x = self.x[start : start + chosen.size] if is_block else self.x.index_select(0, rows.flatten())
+            x = x.reshape(*rows.shape, *self.x.shape[1:])
         return Data(x, y, mask.bool(), classes.bool(), stream[:, 0])
 
     def fingerprint(self) -> str:

@@ -62,6 +62,8 @@ class Record:
     """Ids of the clients that were sampled but did not answer."""
     refused: dict[str, str] = field(default_factory=dict)
     """Ids of the clients whose messages did not fit or were not finite and were ignored, with the reason."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """For real sites: sha256 of each reply that counts, as it is in the site's own log."""
     notes: dict[str, float | str] = field(default_factory=dict)
     """Notes of the method by name. Strings are warnings to show, numbers are only recorded."""
 
@@ -81,6 +83,7 @@ class Record:
             "silent": list(self.silent),
             "notes": self.notes,
             "refused": self.refused,
+            "digests": self.digests,
             "eval": self.eval and self.eval.to_json(),
         }
         return {
@@ -104,6 +107,7 @@ class Record:
             population=PopulationSize(population["clients"], population["examples"]) if population else None,
             silent=tuple(tree.get("silent", ())),
             refused=_reasons(tree.get("refused", {})),
+            digests=dict(tree.get("digests", {})),
             notes=dict(tree.get("notes", {})),
         )
 

@@ -7,6 +7,7 @@ review, equations 4, 7 and 8, Appendices A.1 and B.2.
     1.  draw a cohort; send it the model w
     2.  w ← the mean of the w_i over the cohort, with equal weights                                             (4)
         or, for weights p_i over all clients:  w ← (|C|/|S|) Σ_S p_i w_i                                       (11)
+        (with 1/Pr(i) instead of |C|/|S| if clients take part with unequal probabilities)
 
     Client i, with α_j = η / (1 + d j):
     3.  w_i ← w;  for k = 0, .., τ−1:  w_i ← w_i − α_j β_k ∇ ℓ_i(w_i) on the next minibatch                     (7)

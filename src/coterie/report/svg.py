@@ -5,7 +5,7 @@ two columns of 300 units, so that its text can still be read where it is shown 4
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -65,17 +65,24 @@ def scale(values: Sequence[float], length: float, logarithmic: bool = False) -> 
 
 
 def svg(title: str, rows: Sequence[Sequence[Drawing]], notes: Sequence[str] = ()) -> str:
-    """Return a drawing of the panels, with one legend above them.
+    """Return a drawing of the panels.
+
+    There is one legend above them, or one for each row if a name and a look do not belong together in all rows.
 
     Args:
         title: what the drawing shows, for people who cannot see it.
         rows: panels that stand side by side, at most two in a line. Equal titles within a row are shown once.
         notes: sentences to show below, after the captions of the panels.
     """
-    parts, top = _legend([line for row in rows for panel in row if isinstance(panel, Panel) for line in panel.lines])
-    for row in rows:
+    names = [_names(row) for row in rows]
+    looks = {(name, line.color, line.dash) for own in names for name, line in own.items()}
+    single = len(looks) == len({name for name, *_ in looks}) == len({(color, dash) for _, color, dash in looks})
+    parts, top = _legend({name: line for own in names for name, line in own.items()} if single else {}, 0.0)
+    for row, own in zip(rows, names, strict=True):
+        drawn, top = _legend({} if single else own, top + 12)
+        parts += drawn
         for n in range(0, len(row), 2):
-            drawn, top = _pair(row[n : n + 2], top + 12)
+            drawn, top = _pair(row[n : n + 2], top + 12 * (n > 0 or not single))
             parts += drawn
     captions = [panel.caption for row in rows for panel in row if panel.caption]
     for sentence in [*dict.fromkeys(captions), *notes]:
@@ -102,18 +109,22 @@ def wrapped(text: str, width: float) -> list[str]:
     return lines
 
 
-def _legend(lines: Sequence[Line]) -> tuple[list[str], float]:
-    """Draw the listed curves, each once. Returns the parts and the height."""
-    looks = {line.name: line for line in lines if line.listed}
-    parts, x, y = [], 0.0, 0.0
-    for name, line in looks.items():
+def _names(row: Sequence[Drawing]) -> dict[str, Line]:
+    """Return the listed curves of a row by name."""
+    return {line.name: line for panel in row if isinstance(panel, Panel) for line in panel.lines if line.listed}
+
+
+def _legend(lines: Mapping[str, Line], top: float) -> tuple[list[str], float]:
+    """Draw curves with their names. Returns the parts, and where they end."""
+    parts, x, y = [], 0.0, top
+    for name, line in lines.items():
         wide = 34 + _width(name) + 18
         if x and x + wide - 18 > WIDTH:
             x, y = 0.0, y + LEADING + 2
         parts.append(_path(line, [(x, y + 10), (x + 26, y + 10)]))
         parts.append(_text(x + 34, y + 15, name, "ink"))
         x += wide
-    return parts, y + LEADING if looks else 0.0
+    return parts, y + LEADING if lines else top
 
 
 def _pair(panels: Sequence[Drawing], top: float) -> tuple[list[str], float]:

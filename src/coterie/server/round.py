@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ class Played:
     scores: Counts
     """Counts of right answers of each client right after its local update, if they were asked for."""
     cost: Cost
+    digests: dict[int, str] = field(default_factory=dict)
+    """sha256 of each reply that counts, if replies came as messages."""
 
 
 def play_round(
@@ -95,7 +97,7 @@ def play_round(
     loss = float(replies.update.mean("loss")) if "loss" in replies.update.numbers else None
     notes = notes_of(method, replies.update, rnd)
     cost = replies.cost + Cost(bytes_down=down, seconds=seconds)
-    return Played(after, memory, loss, replies.refused, notes, replies.scores, cost)
+    return Played(after, memory, loss, replies.refused, notes, replies.scores, cost, replies.digests)
 
 
 def _server_update(

@@ -56,10 +56,15 @@ class Rounds:
     on_evaluate: Callable[[int], object] = lambda _: None
     """Called before each evaluation, with the number of clients that will be evaluated."""
     _shown: set[str] = field(default_factory=set)
+    _everyone: PopulationSize = field(init=False)
+    """Size of the population if all clients are present that the run begins with."""
+    _size: PopulationSize | None = None
+    """Size of the population in the last round, once it is known."""
 
     def __post_init__(self) -> None:
         self.shared = shared_of(self.method, self.task)
         self.memory = memory_of(self.method, self.task, self.shared)
+        self._everyone = PopulationSize(len(self.existing), int(self.clients.sizes()[self.existing].sum()))
 
     @property
     def existing(self) -> Index:
@@ -130,8 +135,9 @@ class Rounds:
         sent, start = self.shared, time.perf_counter()
         played = play_round(self.method, self.task, self.clients, sent, self.memory, cohort, rnd, scored=due)
         self.shared, self.memory = played.shared, played.memory
-        changed = not np.array_equal(before if index > 1 else self.existing, present)
-        eval_seconds = 0.0
+        size = PopulationSize(rnd.num_clients, rnd.num_examples)
+        changed = not np.array_equal(before if index > 1 else self.existing, present) or size != self._size_before()
+        self._size, eval_seconds = size, 0.0
         if due:
             self.latest = self._evaluate(present)
             eval_seconds = time.perf_counter() - start - played.cost.seconds
@@ -141,13 +147,21 @@ class Rounds:
             train_loss=played.loss,
             cost=played.cost + Cost(bytes_down=num_bytes(sent) * len(silent), eval_seconds=eval_seconds),
             eval=measured(self.clients, self.latest, Scores.of(played.scores)) if due and self.latest else None,
-            population=PopulationSize(rnd.num_clients, rnd.num_examples) if changed else None,
+            population=size if changed else None,
             silent=tuple(ids[i] for i in silent),
             refused={ids[i]: why for i, why in played.refused.items()},
+            digests={ids[i]: digest for i, digest in played.digests.items()},
             notes=played.notes,
         )
         self._log(record)
         return record
+
+    def _size_before(self) -> PopulationSize:
+        """Return the size of the population in the last round as the records tell it, also if the run was stopped."""
+        if self._size is None:
+            sizes = (record.population for record in reversed(self.history) if record.population)
+            self._size = next(sizes, self._everyone)
+        return self._size
 
     def _log(self, record: Record) -> None:
         if record.population:

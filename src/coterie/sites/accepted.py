@@ -33,6 +33,13 @@ class Accepted:
         """The method and its task."""
         return self.load.work
 
+    def received(self, shared: Tree) -> Tree:
+        """Return a shared model as the work needs it. Raises UserError if it is not one of this run."""
+        expected = set(forms_of(self.work.pattern))
+        if other := sorted(expected ^ set(forms_of(shared))):
+            raise UserError(f"the server sent another model than it announced; they differ in {other[0]}")
+        return self.work.received(shared)
+
 
 def read_run(head: Mapping[str, Any], own: Federation) -> Accepted:
     """Build the work of a run from what the server announced, with this site's own data."""

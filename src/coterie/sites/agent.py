@@ -17,6 +17,7 @@ on the disk before a reply leaves. Requests can be repeated: the answer is the s
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +30,7 @@ from coterie.clients.engine import Call
 from coterie.clients.loop import Loop
 from coterie.clients.wire import BadMessageError, Message, decode, encode
 from coterie.clients.workload import Workload
+from coterie.core.answers import planned
 from coterie.core.method import Calibrates, Exchanges, Receives, Round, Tree
 from coterie.core.tree import digest, is_finite, num_bytes, unstack
 from coterie.data.federation import Federation
@@ -130,7 +132,7 @@ class Agent:
     def _log(self, kind: str, run: str, index: int, reply: bytes) -> None:
         message = decode(reply)
         forms = [*forms_of(message.tree("tensors")), *forms_of(message.tree("letter"), LETTER)]
-        names = sorted({*message.tree("numbers"), *message.head} - {"kind", "version"})
+        names = sorted({*message.tree("numbers"), *message.head} - {"kind", "version", "to"})
         run_digest = self._runs[run].terms.digest() if run in self._runs else run
         if message.kind == "waiting" and reply in self._repeated:
             return
@@ -209,8 +211,11 @@ class Agent:
                 f"the site agreed to {run.terms.rounds:,} rounds. It has sent {state.journal.replies:,} replies, and "
                 f"this would be round {rnd.index:,}"
             )
+        plan = planned(run.work.method, replace(rnd, steps=0))
+        if rnd.seed != run.work.seed or rnd != plan or type(rnd.steps) is not type(plan.steps):
+            raise UserError("the server asks for another number of local steps, or another seed, than it announced")
+        shared, load = run.received(message.tree("shared")), run.load
         personal = self._personal(run, state, message, commit=True)
-        shared, load = run.work.received(message.tree("shared")), run.load
         told = {name: load.work.like.new_tensor(value) for name, value in head["told"].items()}
         update = Call(partial(work.told_update, rnd=rnd), shared, [0], ([personal], [told]), ("train",), rnd.index)
         tensors, numbers, mine, letter = self._one(load, update)
@@ -224,7 +229,7 @@ class Agent:
         if head["scored"] and run.terms.scores:
             (scored,) = self._one(load, Call(work.score_updated, shared, [0], ([tensors], [mine]), ("test",)))
             counts = _plain(scored)
-        reply = encode("reply", {"scores": counts}, tensors=tensors, numbers=numbers, letter=letter)
+        reply = encode("reply", {"scores": counts, "to": request}, tensors=tensors, numbers=numbers, letter=letter)
         state.store_update(rnd.index, head["round"], request, mine, reply)
         logger.info("round %d of %d: the reply has %s bytes", rnd.index, run.terms.rounds, f"{len(reply):,}")
         return reply
@@ -237,7 +242,7 @@ class Agent:
         personal = self._personal(run, state, message, commit=False)
         splits = ("train", *(split for split in ("test", "validation") if split in load.federation.splits))
         steps = partial(work.evaluate, steps=length(message.head["adapt"]))
-        counts = self._one(load, Call(steps, run.work.received(message.tree("shared")), [0], ([personal],), splits))
+        counts = self._one(load, Call(steps, run.received(message.tree("shared")), [0], ([personal],), splits))
         as_is, adapted = (dict(zip(splits, map(_plain, part), strict=True)) for part in (counts[::2], counts[1::2]))
         return encode("scores", {"as_is": as_is, "adapted": adapted, "stored_bytes": num_bytes(personal)})
 
@@ -254,7 +259,7 @@ class Agent:
 
     def _personalize(self, message: Message, _: str) -> bytes:
         run = self._accepted(message)
-        shared, steps = run.work.received(message.tree("shared")), length(message.head["adapt"])
+        shared, steps = run.received(message.tree("shared")), length(message.head["adapt"])
         state = self._state_of(run)
         adapt = Call(partial(work.adapt, steps=steps), shared, [0], ([state.kept()],), ("train",))
         (adapted,) = self._one(run.load, adapt)
@@ -282,7 +287,7 @@ class Agent:
             method, load = run.work.method, run.load
             if isinstance(method, Receives):
                 after = message.tree("shared") if message.head["after"] == "shared" else message.tree("after")
-                call = Call(partial(work.receive, rnd=rnd), run.work.received(after), [0], ([personal],))
+                call = Call(partial(work.receive, rnd=rnd), run.received(after), [0], ([personal],))
                 (personal,) = self._one(load, call)
             if isinstance(method, Exchanges):
                 call = Call(partial(work.read, rnd=rnd), {}, [0], ([personal], [message.tree("letter")]))

@@ -90,8 +90,8 @@ class Local:
             self.folder / "server.log",
         )
 
-    def start_site(self, name: str) -> None:
-        """Start the process of a site, which starts its courier."""
+    def start_site(self, name: str, *more: str) -> None:
+        """Start the process of a site, which starts its courier. `more` are further arguments of `coterie client`."""
         folder, is_new = self.site(name), bool(self.federation.is_new[self.federation.ids.index(name)])
         options = {"--server": f"{self.address}:{self.port}", "--name": name, "--data": str(folder / "data.npz")}
         options |= {
@@ -101,7 +101,7 @@ class Local:
         }
         flags = ["--regression"] if not self.federation.labels else []
         arguments = [part for option in options.items() for part in option]
-        command = ["client", *arguments, *flags, *(["--new"] if is_new else [])]
+        command = ["client", *arguments, *flags, *(["--new"] if is_new else []), *more]
         self.sites[name] = self._start(name, command, folder / "site.log")
 
     def _start(self, host: str, arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:

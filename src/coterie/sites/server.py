@@ -58,6 +58,11 @@ class Asking(NamedTuple):
     scores: bool = True
     """Whether sites are asked for scores of their models."""
 
+    @property
+    def seconds(self) -> float:
+        """Time for the answers to questions outside of rounds."""
+        return max(self.wait, self.patience.seconds)
+
 
 class Ready(NamedTuple):
     """A run with real sites before its first round."""
@@ -73,7 +78,7 @@ def gather(asking: Asking, transport: Transport, names: Sequence[str], *, resume
     The sections [data] and [partition] of the recipe are not used: sites have their own data.
     """
     asking = asking._replace(recipe=_deployed(asking.recipe))
-    known = _hello(transport, names, asking.patience)
+    known = _hello(transport, names, asking.seconds)
     while True:
         _check_alike(known)
         ready = _prepared(asking, transport, known)
@@ -134,23 +139,23 @@ def _joined(
     if asking.recipe.run.participation == "unequal":
         return None  # there is no probability for it
     try:
-        (known,) = _hello(transport, [name], asking.patience).values()
+        (known,) = _hello(transport, [name], asking.patience.seconds).values()
         unknown = set(known.facts.labels or ()) - set(announcement.classes)
         if known.inputs.shape != announcement.inputs.shape or unknown:
             raise UserError(f"{name} has inputs or labels that no other site has")
-        (answer,) = _ask(transport, {name: encode("announce", terms)}, None, asking.patience).values()
+        (answer,) = _ask(transport, {name: encode("announce", terms)}, None, asking.patience.seconds).values()
         if answer.kind != "accepted":
             raise UserError(f"{name}: {_why(answer)}")
-    except UserError as error:
+    except (UserError, StoppedError) as error:
         logger.warning("%s; it takes no part in this run", error)
         return None
     return known.facts
 
 
-def _hello(transport: Transport, names: Sequence[str], patience: Patience) -> dict[str, Known]:
+def _hello(transport: Transport, names: Sequence[str], seconds: float) -> dict[str, Known]:
     """Ask each site what it has."""
     known = {}
-    for name, message in sorted(_ask(transport, dict.fromkeys(names, encode("hello", {})), "facts", patience).items()):
+    for name, message in sorted(_ask(transport, dict.fromkeys(names, encode("hello", {})), "facts", seconds).items()):
         try:
             known[name] = _known(message.head)
         except (KeyError, TypeError, ValueError) as error:
@@ -270,7 +275,7 @@ def _decisions(
     waiting, agreed, refused = list(names), dict[str, Message](), dict[str, str]()
     until, told = time.monotonic() + asking.wait, set[str]()
     while waiting:
-        found = _ask(transport, dict.fromkeys(waiting, request), None, asking.patience)
+        found = _ask(transport, dict.fromkeys(waiting, request), None, asking.seconds)
         for name, message in found.items():
             if message.kind in ("refused", "failed"):
                 refused[name] = _why(message)
@@ -299,21 +304,24 @@ class Welcomed(NamedTuple):
 
 def welcome(ready: Ready, shared: Tree, transport: Transport, names: Sequence[str]) -> list[Welcomed]:
     """Give sites that took no part in a finished run a model of their own. Those that refuse are left out."""
-    clients, recipe, patience = ready.prepared.clients, ready.asking.recipe, ready.asking.patience
-    terms = _terms(ready.asking, ready.prepared.announcement, clients.work, ready.origin.run)
-    answers = _ask(transport, dict.fromkeys(names, encode("announce", terms)), None, patience)
-    accepted = [name for name, message in answers.items() if message.kind == "accepted"]
-    for name in sorted(set(names) - set(accepted)):
-        logger.info("%s: %s", name, _why(answers[name]))
+    clients, recipe, seconds = ready.prepared.clients, ready.asking.recipe, ready.asking.patience.seconds
+    terms = encode("announce", _terms(ready.asking, ready.prepared.announcement, clients.work, ready.origin.run))
     head = {"run": ready.origin.run, "adapt": recipe.eval.adapt_steps, "round": recipe.run.rounds}
-    found = _ask(transport, dict.fromkeys(accepted, encode("personalize", head, shared=shared)), None, patience)
+    request = encode("personalize", head, shared=shared)
     welcomed = []
-    for name, message in sorted(found.items()):
-        if message.kind == "personalized":
-            before, after = (counts_in(message.head, when) for when in ("before", "after"))
+    for name in names:
+        try:
+            (answer,) = _ask(transport, {name: terms}, None, seconds).values()
+            if answer.kind == "accepted":
+                (answer,) = _ask(transport, {name: request}, None, seconds).values()
+        except (UserError, StoppedError) as error:
+            logger.warning("%s", error)
+            continue
+        if answer.kind == "personalized":
+            before, after = (counts_in(answer.head, when) for when in ("before", "after"))
             welcomed.append(Welcomed(name, _share(before), _share(after)))
         else:
-            logger.warning("%s: %s", name, _why(message))
+            logger.info("%s: %s", name, _why(answer))
     return welcomed
 
 
@@ -321,14 +329,15 @@ def _share(counts: Mapping[str, float] | None) -> float | None:
     return counts["right"] / counts["examples"] if counts and counts["examples"] else None
 
 
-def _ask(
-    transport: Transport, requests: Mapping[str, bytes], kind: str | None, patience: Patience
-) -> dict[str, Message]:
-    """Return the answers of all sites. Raises UserError if one is missing, or not of the kind that is asked for."""
+def _ask(transport: Transport, requests: Mapping[str, bytes], kind: str | None, seconds: float) -> dict[str, Message]:
+    """Return the answers of all sites.
+
+    Raises StoppedError if one is missing, and UserError if one is not of the kind that is asked for.
+    """
     found = {}
-    for name, answer in transport.ask(requests, patience.seconds):
+    for name, answer in transport.ask(requests, seconds):
         if isinstance(answer, Failure):
-            raise UserError(f"{name} cannot be asked: {answer.reason}")
+            raise StoppedError(f"{name} cannot be asked: {answer.reason}")
         try:
             message = decode(answer)
         except BadMessageError as error:

@@ -130,7 +130,9 @@ class RunFolder:
         except OSError as error:
             again = "run the same command again"
             if (self.path / RECIPE).exists():
-                again = f"continue with `coterie run --resume {shlex.quote(str(self.path))}` (in Python: resume=True)"
+                command = "server" if (self.path / SERVER).exists() else "run"
+                again = f"continue with `coterie {command} --resume {shlex.quote(str(self.path))}`"
+                again += " (in Python: resume=True)" if command == "run" else " and its other options"
             raise DiskError(
                 f"cannot write {error.filename or self.path}: {error.strerror or error}. What was written before is "
                 f"intact. Make room or repair the disk, then {again}"

@@ -3,6 +3,7 @@
 import json
 import shutil
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from coterie import registry
 from coterie.lab.papers.campaign import Campaign
 from coterie.lab.papers.comparison import Row, accuracy, to_target, with_targets
 from coterie.lab.papers.curve import MOST, Curve, Point, mean_curve
-from coterie.lab.papers.feddecay import Beta
+from coterie.lab.papers.feddecay import Beta, Tuned
 from coterie.lab.papers.figure import curve_panels, without_curve
 from coterie.lab.papers.measured import Measured, Percentage
 from coterie.lab.papers.pflego import Table2
@@ -130,7 +131,25 @@ def test_there_is_a_pair_of_panels_for_each_data_set_and_a_method_looks_the_same
     ]
     assert [line.name for line in second[0].lines] == ["b"]
     assert first[0].lines[1].color == second[0].lines[0].color != first[0].lines[0].color
-    assert without_curve(rows) == ["Not in the figure, as they were measured before curves were kept: emnist c."]
+    assert without_curve(rows) == ["Not in the figure, as they have no curve or one of a single point: emnist c."]
+
+
+def test_a_single_evaluation_is_not_a_curve():
+    rows = [row("a", [points([1])]), row("b", [points([1, 2])])]
+    ((accuracies, _),) = curve_panels(rows, ("method",))
+    assert [line.name for line in accuracies.lines] == ["b"]
+    assert without_curve(rows) == ["Not in the figure, as they have no curve or one of a single point: mnist a."]
+    assert curve_panels(rows[:1], ("method",)) == []
+    assert without_curve(rows[:1]) == []
+
+
+def test_all_methods_of_feddecays_tables_are_in_one_panel():
+    """Settings of FedDecay that other methods do not have are told in the name of the line, and do not part them."""
+    chosen = Tuned().choose("feddecay-tuned", {"data": ["femnist"]})
+    rows = [replace(row("", [points([1, 2])]), at=variant.at) for variant in chosen]
+    ((accuracies, _),) = curve_panels(rows, Tuned.along)
+    assert len(accuracies.lines) == len(chosen)
+    assert {"fedavg", "feddecay, decay = exponential, counts = epoch"} <= {line.name for line in accuracies.lines}
 
 
 def test_the_figure_of_beta_starts_and_ends_alike_for_both_decays_on_each_data_set():
@@ -176,9 +195,9 @@ def test_the_figure_needs_only_what_is_kept_and_says_what_has_no_curve(tmp_path,
         assert "old/figure.svg" in capsys.readouterr().out
         drawn = ET.parse(tmp_path / "old" / "figure.svg")
         shown = " ".join(each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text"))
-        assert "before curves were kept: digits fedavg." in shown
+        assert "one of a single point: digits fedavg." in shown
         assert "pflego" in shown
-        assert "before curves were kept: digits fedavg." in (tmp_path / "old" / "table.md").read_text()
+        assert "one of a single point: digits fedavg." in (tmp_path / "old" / "table.md").read_text()
         assert coterie(monkeypatch, *command, "--target", "99.5") == 0
         assert "not reached" in (tmp_path / "old" / "table.md").read_text()
     shutil.rmtree(tmp_path / "old")

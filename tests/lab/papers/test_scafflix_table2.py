@@ -11,8 +11,9 @@ from commands import coterie, in_folder
 from coterie import registry
 from coterie.lab.papers.campaign import Campaign
 from coterie.lab.papers.comparison import Row
+from coterie.lab.papers.curve import Curve, Point
 from coterie.lab.papers.measured import Measured, Percentage
-from coterie.lab.papers.scafflix_table2 import PUBLISHED, RATES, compared
+from coterie.lab.papers.scafflix_table2 import PUBLISHED, RATES, Table2, compared
 from coterie.prepare import prepare
 from coterie.report.units import DASH
 from coterie.settings import Epochs, length
@@ -116,6 +117,21 @@ def test_published_figures_stand_beside_the_rate_that_validation_chose():
         ["FedAvg-FT", "beside", "fedavg", "0.05", "70.00 ± 0.10", "71.00 ± 0.30", DASH],
     ]
     assert {column for columns in PUBLISHED.values() for column in columns} <= set(PUBLISHED["cifar-100"])
+
+
+def test_the_figure_has_one_panel_with_a_line_for_each_column():
+    curve = Curve([Point(10, 50.0, 1.0, 100), Point(20, 60.0, 0.5, 200)])
+    rows = [
+        row("FedPAC", "0.01", 80.0, 90.0, "as-run", "fedrep"),
+        row("FedPAC", "0.05", 85.0, 82.0, "as-run", "fedrep"),
+        row("FedPAC", "0.05", 70.0, 71.0, "as-named", "fedpac"),
+    ]
+    rows = [replace(each, runs=[run._replace(curve=curve) for run in each.runs]) for each in rows]
+    ((accuracies, _),) = Table2().figure(rows)
+    assert [line.name for line in accuracies.lines] == [
+        "FedPAC, as-run, fedrep, rate = 0.05",
+        "FedPAC, as-named, fedpac, rate = 0.05",
+    ]
 
 
 def write_cifar(folder, rows):

@@ -54,7 +54,10 @@ def curvature(task: Task, data: Data, mu: float) -> Curvature:
     The bound L is tight: logistic regression reaches it where all scores are equal, and linear regression everywhere.
     """
     if task.body or not task.head_is_linear:
-        raise UserError("theory gives gamma and p for linear models only, such as logreg; set them to numbers")
+        raise UserError(
+            "theory gives method.gamma and method.p for linear models only, such as logreg; set method.gamma to a "
+            'number or "1/hessian", and method.p to a number'
+        )
     phi, _ = answered(task, data)
     if len(task.head) > 1:
         phi = torch.cat([phi, torch.ones_like(phi[:, :1])], 1)  # a bias is one more feature

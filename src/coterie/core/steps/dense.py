@@ -21,7 +21,7 @@ from coterie.core.chain import Dense
 from coterie.core.counting import counts_declared_work
 from coterie.core.data import Data
 from coterie.core.steps.batches import without_padding
-from coterie.core.steps.dense_layers import Batch, Front, Given, Plan, Rate, build_layers, rows_of
+from coterie.core.steps.dense_layers import Batch, Front, Given, Plan, Rate, build_layers, rows_of, span_is_cheaper
 from coterie.core.steps.stacked import for_all, transforms
 from coterie.core.task import Task
 from coterie.core.tree import Tree, pick
@@ -86,13 +86,15 @@ def dense_sgd(
 
 def _descend(plan: Plan, given: Given) -> tuple[Tree, Tensor]:
     """Take the local steps of C clients. Returns (trained parameters, loss (C,) at the last gradient)."""
-    batches = _whole(plan, given)
+    batches, in_span = _whole(plan, given), span_is_cheaper(plan, given)
     if plan.size and (given.mask is None or (plan.epochs and (plan.epochs == 1 or not plan.momentum))):
-        given, numbers = _in_order_of_use(plan, given)
+        numbers = None
+        if in_span:
+            given, numbers = _in_order_of_use(plan, given)
         batches = _in_step(plan, given, numbers)
     elif plan.size:
         batches = _each_at_its_own_pace(plan, given)
-    layers = build_layers(plan, given)
+    layers = build_layers(plan, given, in_span)
     outputs = next(given.params[part.weight].shape[1] for part in plan.chain[::-1] if isinstance(part, Dense))
     first = next(iter(given.params.values()))
     targets = plan.objective.targets(given.y, outputs, first.dtype)
@@ -153,18 +155,23 @@ def _in_order_of_use(plan: Plan, given: Given) -> tuple[Given, Tensor]:
     return given._replace(x=rows_of(given.x, rows), y=rows_of(given.y, rows), mask=mask), order
 
 
-def _in_step(plan: Plan, given: Given, numbers: Tensor) -> Iterator[Batch]:
-    """Yield batches of examples in the order of use. Clients begin each epoch together, and wait for the largest."""
+def _in_step(plan: Plan, given: Given, numbers: Tensor | None) -> Iterator[Batch]:
+    """Yield batches of clients that begin each epoch together, and wait for the largest.
+
+    `numbers` are those that the examples had before they were put in the order of use, or None if they were not.
+    """
     (C, N), counted = given.y.shape, _counted(plan, given)
-    start = (torch.arange(C, device=numbers.device) * N)[:, None]
+    start = (torch.arange(C, device=counted.device) * N)[:, None]
+    names = torch.arange(N, device=counted.device) if numbers is None else numbers
     every = math.ceil(N / plan.size)
     length = None if given.mask is None else (given.mask.sum(1) + plan.size - 1) // plan.size  # steps of an epoch, (C,)
     for step in range(plan.steps):
         epoch, turn = divmod(step, every)
         part = slice(turn * plan.size, (turn + 1) * plan.size)
-        if epoch and not turn:
-            order = _shuffled(given, epoch, numbers) + start
-        batch = Batch(order[:, part], counted, N, step) if epoch else Batch(part, counted, part.start, step)
+        is_range = numbers is not None and not epoch
+        if not is_range and not turn:
+            order = _shuffled(given, epoch, names) + start
+        batch = Batch(part, counted, part.start, step) if is_range else Batch(order[:, part], counted, N, step)
         if length is not None:
             batch = batch._replace(step=epoch * length + turn, own=turn < length)
         yield batch._replace(counted=batch.take(counted))

@@ -110,23 +110,27 @@ def rows_of(table: Tensor, rows: Tensor) -> Tensor:
     return table.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, *table.shape[2:])
 
 
-def build_layers(plan: Plan, given: Given) -> "list[Layer]":
-    """Return the layers of the model, from the first to the last."""
+def build_layers(plan: Plan, given: Given, in_span: bool) -> "list[Layer]":
+    """Return the layers of the model, from the first to the last. `in_span` is the answer of `span_is_cheaper`."""
     first, *others = plan.chain
     assert isinstance(first, Dense)
-    bottom: list[Layer] = [(_Span if _span_is_cheaper(plan, given, first) else _Bottom)(plan, given, first)]
+    bottom: list[Layer] = [(_Span if in_span else _Bottom)(plan, given, first)]
     if plan.front is not None:
         bottom = [_Taped(plan, given, plan.front), _Weights(plan, given, first)]
     return bottom + [_Weights(plan, given, part) if isinstance(part, Dense) else _Function(part) for part in others]
 
 
-def _span_is_cheaper(plan: Plan, given: Given, first: Dense) -> bool:
+def span_is_cheaper(plan: Plan, given: Given) -> bool:
     """Compare the times of the two ways to train the first layer, by their numbers of multiplications."""
+    first = plan.chain[0]
+    assert isinstance(first, Dense)
     if first.weight not in plan.over or plan.front is not None:
         return False
     N, D = given.x.shape[1:]
     H = given.params[first.weight].shape[1]
     rows = plan.steps * (plan.size or N)
+    if given.mask is None:
+        N = min(N, rows)  # no other examples are used
     seen = rows - (min(rows, N) / 2 if plan.size else N)  # a half of the others in the first epoch; none at first
     tables = 1 + (first.weight in given.centre) + (first.weight in given.control)
     direct = 2 * rows * D * H * (THIN if plan.size else 1)
@@ -171,7 +175,8 @@ class _Parameter:
         self._momentum, self._mu = plan.momentum, plan.mu
         self._name, self._is_bias, self.is_trained = name, given.params[name].ndim == 2, name in plan.over
         start, centre, control = given.params[name], given.centre.get(name), given.control.get(name)
-        self.value = _rows(start).clone() if self.is_trained else _rows(start)
+        self.value = _rows(start)
+        self._is_copy = False
         self._centre = None if centre is None else _rows(centre)
         self._control = None if control is None else _rows(control)
         self._velocity = torch.zeros_like(self.value) if plan.momentum and self.is_trained else None
@@ -180,6 +185,8 @@ class _Parameter:
         """Take a step. `add(target, keep, rate)` changes target to keep * target - rate * gradient."""
         if not self.is_trained:
             return
+        if not self._is_copy:  # until then, all clients share what they start from
+            self.value, self._is_copy = self.value.clone(), True
         if self._velocity is None:
             if self._mu:
                 self.value.mul_(1 - rate * self._mu)
@@ -212,8 +219,8 @@ class _Weights(Layer):
         self._bias = None if part.bias is None else _Parameter(plan, given, part.bias)
 
     def forward(self, h: Tensor) -> Tensor:
-        self._h, W = h, self._weight.value.mT
-        return torch.bmm(h, W) if self._bias is None else torch.baddbmm(self._bias.value, h, W)
+        self._h = h
+        return _outputs(h, self._weight.value, self._bias.own if self._bias else None)
 
     def backward(self, g: Tensor, rate: Rate) -> Tensor:
         down = torch.bmm(g, self._weight.value)
@@ -363,8 +370,8 @@ def _add_to(slope: Tensor, target: Tensor, keep: float, rate: Rate) -> None:
 
 
 def _outputs(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x weightᵀ + bias for all clients; as one product if they have the same weight."""
-    if len(x) > 1 and weight.stride(0):
+    """Return x weightᵀ + bias for all clients; as one product if they have the same weight and bias."""
+    if len(x) > 1 and (weight.stride(0) or (bias is not None and bias.stride(0))):
         return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
     flat = x.flatten(0, 1)
     together = flat @ weight[0].T if bias is None else torch.addmm(bias[0], flat, weight[0].T)

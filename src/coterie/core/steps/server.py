@@ -17,10 +17,9 @@ def shares(users: Literal["equal", "sizes"], sizes: Tensor) -> Tensor:
 
 
 def unbiased_shares(users: Literal["equal", "sizes"], sizes: Tensor, rnd: Round) -> Tensor:
-    """Return the weights p_i I/r of a sum over the cohort whose mean over all cohorts is Σ p_i over all clients."""
-    if users == "sizes":
-        return rnd.num_clients / rnd.cohort_size * (sizes / rnd.num_examples)
-    return torch.full_like(sizes, 1 / rnd.cohort_size)
+    """Return the weights p_i / Pr(i) of a sum over the cohort whose mean over all cohorts is Σ p_i over all clients."""
+    p = sizes / rnd.num_examples if users == "sizes" else torch.full_like(sizes, 1 / rnd.num_clients)
+    return rnd.importance * p
 
 
 def server_sum(task: Task, shared: Tree, update: Update) -> Tree:

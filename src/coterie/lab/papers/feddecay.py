@@ -190,6 +190,8 @@ def _users(*figures: float) -> PublishedUsers:
 class Tuned(Experiment):
     """FedDecay, Tables 8 to 10: all methods with the published settings, and FedDecay with K in epochs and in steps."""
 
+    along = ("method", "decay", "counts")
+
     def variants(self) -> Iterator[Variant]:
         for data in SWEPT:
             recipe = f"feddecay/{data}-epochs"

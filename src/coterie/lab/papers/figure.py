@@ -13,7 +13,8 @@ from coterie.storage.files import write_atomically
 if TYPE_CHECKING:
     from coterie.lab.papers.comparison import Row
 
-Place = tuple[str, ...]
+PLAIN = ("data", "method", "aggregation", "part", "setting", "column", "kind")
+"""Axes whose values are understood without the name of the axis."""
 
 
 class Quantity(NamedTuple):
@@ -40,12 +41,12 @@ def curve_panels(
     """Return quantities of the runs against rounds, with the curves of comparable rows in one panel.
 
     Args:
-        rows: rows of the table. Those without a curve are omitted.
+        rows: rows of the table. Those without a curve of at least two points are omitted.
         along: axes of the experiment that distinguish the curves of a panel. There is a panel for each combination of
             the others.
         quantities: panels of each place.
     """
-    drawn = [row for row in rows if row.curve]
+    drawn = [row for row in rows if _is_drawn(row)]
     names = list(dict.fromkeys(_named(row.at, along) for row in rows))
     places = dict.fromkeys(tuple((axis, row.at[axis]) for axis in row.at if axis not in along) for row in drawn)
     figure = []
@@ -79,10 +80,15 @@ def curve_panels(
 
 def without_curve(rows: Sequence["Row"]) -> list[str]:
     """Return a note on finished rows without a curve, if others have one."""
-    missing = [" ".join(row.at.values()) for row in rows if row.runs and not row.curve]
-    if not missing or not any(row.curve for row in rows):
+    missing = [" ".join(row.at.values()) for row in rows if row.runs and not _is_drawn(row)]
+    if not missing or not any(_is_drawn(row) for row in rows):
         return []
-    return [f"Not in the figure, as they were measured before curves were kept: {'; '.join(missing)}."]
+    return [f"Not in the figure, as they have no curve or one of a single point: {'; '.join(missing)}."]
+
+
+def _is_drawn(row: "Row") -> bool:
+    """Return whether a row has a curve, of at least two points."""
+    return row.curve is not None and len(row.curve) > 1
 
 
 def write_figure(
@@ -99,11 +105,11 @@ def write_figure(
 
 
 def _named(at: Mapping[str, str], along: Sequence[str]) -> str:
-    return ", ".join(_told(axis, at[axis]) for axis in along if axis in at)
+    return ", ".join(_told(axis, at[axis]) for axis in along if at.get(axis, "none") != "none")
 
 
 def _told(axis: str, value: str) -> str:
     """Return a value on an axis as a part of a title."""
     if axis == "degree":
         return f"{value} personalization"
-    return value if axis in ("data", "method", "aggregation", "part", "setting") else f"{axis} = {value}"
+    return value if axis in PLAIN else f"{axis} = {value}"

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 from coterie.lab.papers.comparison import Row, text
 from coterie.lab.papers.experiment import Experiment, Variant
+from coterie.lab.papers.figure import curve_panels
 from coterie.lab.papers.rates import best, remarks
 from coterie.lab.papers.sheet import Sheet
 from coterie.recipe import Tables, load
+from coterie.report.panels import Panel
 from coterie.report.tables import Table
 from coterie.report.units import DASH
 
@@ -84,6 +86,9 @@ class Table2(Experiment):
 
     def table(self, rows: Sequence[Row]) -> Table:
         return compared(rows)
+
+    def figure(self, rows: Sequence[Row]) -> list[list[Panel]]:
+        return curve_panels(best(rows), ("column", "kind", "method", "rate"))
 
 
 def _of_rates(data: str, recipe: str, column: Column) -> Iterator[Variant]:
