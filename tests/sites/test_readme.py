@@ -12,7 +12,7 @@ import pytest
 
 import coterie
 from coterie.sites.local import last_words
-from sites.test_processes import PATIENCE, free_port
+from sites.deployment import PATIENCE, free_port
 
 README = Path(__file__).parents[2] / "README.md"
 
