@@ -80,7 +80,7 @@ def test_an_older_folder_stops_the_run_until_a_person_decides(what, federation, 
 def test_a_run_is_resumed_with_another_version_and_sites_are_asked_again(federation, tmp_path, monkeypatch):
     transport, out = Direct(federation, tmp_path / "sites"), tmp_path / "run"
     play(transport, out, 3)
-    for module in ("server", "agent"):
+    for module in ("server", "agent", "facts"):
         monkeypatch.setattr(f"coterie.sites.{module}.version", lambda _: "99.0")
     folder = tmp_path / "sites" / federation.ids[0]
     (folder / policy.FILE).write_text("")

@@ -45,7 +45,7 @@ LEASE = 15.0
 BEAT = 5.0
 AGAIN, PAUSE = 6, 0.3
 """How often a node that was just active may be refused by mistake, and the seconds before it tries again."""
-STALLED = 10.0
+STALLED = 30.0
 """Seconds without any new part of a message after which it is given up, and asked for again."""
 STARTING, AWAY = 503, (502, 503, 504)
 """Status codes of a gateway whose SuperLink is being started, or was stopped."""
