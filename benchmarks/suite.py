@@ -17,6 +17,7 @@ SUITE = {
     "H": "whole_runs",
     "I": "threads",
     "J": "choices",
+    "K": "real_sites",
 }
 
 

@@ -8,7 +8,7 @@ import torch
 from benchmarks.result import Figure, Result
 from benchmarks.timing import timing_recipe
 
-from benchmarks import paper_size, population, suite, tiny_clients, user_loops
+from benchmarks import paper_size, population, real_sites, suite, tiny_clients, user_loops
 from commands import coterie
 from coterie.errors import UserError
 from coterie.prepare import prepare
@@ -29,7 +29,7 @@ def test_a_wrong_letter_ends_before_any_work(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(suite, "measure", lambda *_: pytest.fail("work was done"))
     assert bench(monkeypatch, "A", "x") == 2
-    assert "no benchmark 'x'; available: A, B, C, D, E, F, G, H, I, J" in capsys.readouterr().err
+    assert "no benchmark 'x'; available: A, B, C, D, E, F, G, H, I, J, K" in capsys.readouterr().err
     assert bench(monkeypatch, "A", "--repeats", 0) == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -43,6 +43,7 @@ def test_the_command_prints_and_writes_and_a_missed_target_is_no_error(monkeypat
     assert json.loads((tmp_path / "here" / "A.json").read_text())["figures"][0]["met"] is False
 
 
+LONG = {"K": [pytest.mark.slow, pytest.mark.timeout(900)]}
 SMALLER = {name: replace(case, clients=2, examples=12) for name, case in user_loops.CASES.items()}
 SMALL = {
     "timing": {"TURN": 0.0},
@@ -59,11 +60,16 @@ SMALL = {
     "threads": {"NAMES": ["MLP, 50 x 200, batch 10, 5 epochs"], "CASES": SMALLER},
     "choices": {"EXAMPLES": (5,), "FEATURES": (20,), "CLIENTS": 3},
     "whole_runs": {"RUNS": {"digits": ["digits-fedavg", "--set", "run.rounds=2"]}},
+    "real_sites": {
+        "SITES": (2, 3),
+        "KILLED": ("gateway",),
+        "LARGE": {**real_sites.DIGITS, "model": {"name": "mlp", "hidden": [9]}},
+    },
     "against_peers": {"time_peers": lambda work, repeats: {"one": 5.0, "other": "not installed"}},
 }
 
 
-@pytest.mark.parametrize("letter", suite.SUITE)
+@pytest.mark.parametrize("letter", [pytest.param(each, marks=LONG.get(each, [])) for each in suite.SUITE])
 def test_each_benchmark_from_end_to_end(monkeypatch, letter):
     for module, values in SMALL.items():
         for name, value in values.items():

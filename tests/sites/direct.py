@@ -83,7 +83,10 @@ def alone(federation: Federation, client: int) -> Federation:
 
 
 def ready(recipe: Recipe, transport: Transport, names: Any, resumed: bool = False, **patience: Any) -> Ready:
-    return gather(Asking(recipe, Patience(**{"seconds": 5.0, **patience})), transport, names, resumed=resumed)
+    """Wait for all replies, unless told otherwise."""
+    return gather(
+        Asking(recipe, Patience(**{"seconds": 5.0, "quorum": 1.0, **patience})), transport, names, resumed=resumed
+    )
 
 
 def deployed(recipe: Recipe, transport: Direct, out: Path | None = None, resume: bool = False, **patience: Any) -> Run:

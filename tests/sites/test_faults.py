@@ -128,7 +128,7 @@ def test_an_old_reply_is_refused(method, federation, tmp_path):
         return reply
 
     transport = Direct(federation, tmp_path, old)
-    found, expected = deployed(settings, transport, quorum=0.5, attempts=1), without(settings, federation, 1, 3)
+    found, expected = deployed(settings, transport, quorum=Patience.quorum), without(settings, federation, 1, 3)
     assert found.history[2].refused == {
         "client-1": "it sent a reply to another request, of an older round or another run"
     }

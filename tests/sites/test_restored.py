@@ -3,13 +3,16 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import reference as ref
+from commands import coterie, in_folder
 from coterie.data.federation import Federation
 from coterie.errors import StoppedError
-from coterie.sites import policy
+from coterie.sites import certs, policy
 from coterie.sites.agent import Agent
+from coterie.sites.roster import Roster
 from coterie.training import Training
 from sites.direct import Direct, ready, simulated
 from sites.test_equality import assert_equal, recipe, states
@@ -90,3 +93,46 @@ def test_a_run_is_resumed_with_another_version_and_sites_are_asked_again(federat
     assert_equal(run.shared, expected.shared, "shared")
     for name, own in states(transport).items():
         assert_equal(own, expected.personal(name), name)
+
+
+def test_a_run_cannot_be_resumed_without_a_site_that_was_removed(tmp_path, monkeypatch, capsys):
+    certs.new(tmp_path / "tls", ["127.0.0.1"])
+    roster = Roster(tmp_path / "tls" / "sites.json")
+    for name in ("0", "2"):
+        roster.add(name, certs.site(tmp_path, name).public.read_bytes())
+    few = [f"--set=partition.{each}" for each in ("clients=3", "classes_per_client=4", "new_users=0")]
+    with in_folder(tmp_path, monkeypatch):
+        command = (
+            "run",
+            "digits",
+            *few,
+            "--set=run.rounds=1",
+            "--set=run.clients_per_round=",
+            "--json",
+            "--out",
+            "run",
+        )
+        assert coterie(monkeypatch, *command) == 0
+        assert coterie(monkeypatch, "server", "--resume", "run", "--listen", "127.0.0.1:0", "--tls", "tls") == 2
+    assert "1 cannot connect any more, because tls/sites.json does not list them" in capsys.readouterr().err
+
+
+def test_what_is_wrong_with_a_connection_is_said_before_any_attempt(tmp_path, monkeypatch, capsys):
+    certs.new(tmp_path / "tls", ["127.0.0.1"])
+    certs.site(tmp_path, "anna")
+    np.savez(tmp_path / "anna.npz", x=np.zeros((8, 3), np.float32), y=np.array([0, 1] * 4))
+    own = ("--name", "anna", "--data", "anna.npz", "--state", "anna")
+    for wrong, sentence in (
+        (("--server", "127.0.0.1", "--ca", "tls/ca.crt"), "the address of a server is HOST:PORT"),
+        (
+            ("--server", "192.0.2.7:8443", "--insecure"),
+            "without TLS, only this machine may be the server, not 192.0.2.7",
+        ),
+        (("--server", "127.0.0.1:8443", "--ca", "ca.crt"), "there is no certificate ca.crt"),
+        (("--server", "127.0.0.1:8443"), "give either --ca FILE"),
+        (("--server", "127.0.0.1:8443", "--ca", "tls/ca.crt", "--key", "bob.key"), "there is no key bob.key"),
+    ):
+        with in_folder(tmp_path, monkeypatch):
+            assert coterie(monkeypatch, "client", *own, *wrong) == 2
+        assert f"error: {sentence}" in capsys.readouterr().err
+    assert not (tmp_path / "anna").exists()

@@ -55,7 +55,7 @@ def server(
     deadline: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time for the replies of a round.")] = 600.0,
     quorum: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the cohort that has to reply, so that a round counts.")
-    ] = 1.0,
+    ] = 0.5,
     minimum: Annotated[
         int, typer.Option(min=1, help="Number of sites that have to be connected when a round begins.")
     ] = 1,
@@ -99,6 +99,11 @@ def server(
     if resume is None and (folder / "recipe.toml").exists():
         raise UserError(f"{folder} already holds a run; choose another --out, or continue it with --resume {folder}")
     needed = list(read_artifact(folder).members.ids) if resume else None
+    if gone := sorted(set(needed or ()) - set(roster.names())):
+        raise UserError(
+            f"{', '.join(gone)} cannot connect any more, because {roster.path} does not list them; a run can only be "
+            "resumed with the sites with which it began. Start a new run without them"
+        )
     interrupted = on_interrupt()
     transport = FlowerTransport(
         folder / SERVER, listen, tls, roster.keys,

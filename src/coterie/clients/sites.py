@@ -70,7 +70,7 @@ class Patience:
 
     seconds: float = 600.0
     """Time for the replies of a round."""
-    quorum: float = 1.0
+    quorum: float = 0.5
     """Share of the cohort that has to reply, so that the round counts."""
     attempts: int = 3
     """Number of times that a round is asked for."""

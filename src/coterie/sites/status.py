@@ -54,7 +54,7 @@ def of_address(address: str) -> list[str]:
     place = (host.strip("[]"), int(port))
     try:
         certificate = ssl.get_server_certificate(place, timeout=TIMEOUT)
-    except ssl.SSLError:
+    except (ssl.SSLError, ConnectionResetError):
         return [f"{address} answers, without TLS: {_first_line(place, None)}"]
     except (OSError, UnicodeError) as error:
         raise StoppedError(f"nobody answers at {address}: {getattr(error, 'strerror', None) or error}") from None

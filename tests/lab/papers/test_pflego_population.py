@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
-import tiny
 
+import tiny
 from coterie.lab.papers import pflego_population as experiment
 from coterie.lab.papers.laboratory import Measurement
 from coterie.prepare import prepare
