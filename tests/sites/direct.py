@@ -14,6 +14,7 @@ from coterie.data.federation import Federation
 from coterie.recipe import Recipe
 from coterie.run import Run
 from coterie.sites.agent import Agent
+from coterie.sites.beginning import Beginning
 from coterie.sites.server import Asking, Ready, gather
 from coterie.training import Training
 
@@ -82,11 +83,9 @@ def alone(federation: Federation, client: int) -> Federation:
     return Federation.from_arrays({name: arrays}, tokens=not federation.x.is_floating_point(), **choices)
 
 
-def ready(recipe: Recipe, transport: Transport, names: Any, resumed: bool = False, **patience: Any) -> Ready:
+def ready(recipe: Recipe, transport: Transport, names: Any, began: Beginning | None = None, **patience: Any) -> Ready:
     """Wait for all replies, unless told otherwise."""
-    return gather(
-        Asking(recipe, Patience(**{"seconds": 5.0, "quorum": 1.0, **patience})), transport, names, resumed=resumed
-    )
+    return gather(Asking(recipe, Patience(**{"seconds": 5.0, "quorum": 1.0, **patience})), transport, names, began)
 
 
 def deployed(recipe: Recipe, transport: Direct, out: Path | None = None, resume: bool = False, **patience: Any) -> Run:

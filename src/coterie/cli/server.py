@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.cli.common import Changes, exit_code, home, logger, next_free, on_interrupt, screen, show_run
-from coterie.errors import StoppedError, UserError
+from coterie.errors import UserError
 
 if TYPE_CHECKING:
     from coterie.clients.transport import Transport
@@ -72,9 +72,9 @@ def server(
     from coterie.clients.flower_server import FlowerTransport
     from coterie.clients.sites import Patience
     from coterie.sites import certs
+    from coterie.sites.beginning import Left, sites_to_begin, sites_to_resume
     from coterie.sites.roster import FILE, Roster
     from coterie.sites.server import Asking, gather
-    from coterie.storage.artifact import read_artifact
     from coterie.storage.folder import SERVER
     from coterie.storage.origin import read_origin
 
@@ -98,12 +98,7 @@ def server(
     folder = resume or out or next_free(Path("runs"), f"sites-{method}")
     if resume is None and (folder / "recipe.toml").exists():
         raise UserError(f"{folder} already holds a run; choose another --out, or continue it with --resume {folder}")
-    needed = list(read_artifact(folder).members.ids) if resume else None
-    if gone := sorted(set(needed or ()) - set(roster.names())):
-        raise UserError(
-            f"{', '.join(gone)} cannot connect any more, because {roster.path} does not list them; a run can only be "
-            "resumed with the sites with which it began. Start a new run without them"
-        )
+    left = Left.of(resume) if resume else None
     interrupted = on_interrupt()
     transport = FlowerTransport(
         folder / SERVER, listen, tls, roster.keys,
@@ -111,41 +106,22 @@ def server(
     )  # fmt: skip
     try:
         logger.info("listening on %s", transport.address)
-        names = _connected(transport, roster, needed, number, wait, interrupted)
+        try:
+            if left is None:
+                names = sites_to_begin(transport, roster.names, number, wait, lambda: bool(interrupted))
+            else:
+                names = sites_to_resume(transport, roster.names, left, minimum, wait, lambda: bool(interrupted))
+        except KeyboardInterrupt:
+            raise typer.Exit(exit_code(interrupted)) from None
         asking = Asking(settings, Patience(deadline, quorum, minimum=minimum), wait, scores)
-        ready = gather(asking, transport, names, resumed=resume is not None)
+        ready = gather(asking, transport, names, left.began if left else None)
+        if left is None or left.unreadable:
+            ready.began.write(folder / SERVER, ready.origin.run)
         shared = _train(ready, folder, resume is not None, interrupted, as_json)
         if serve:
             _serve(ready, shared, transport, roster, interrupted)
     finally:
         transport.close()
-
-
-def _connected(
-    transport: "Transport",
-    roster: "Roster",
-    needed: list[str] | None,
-    number: int | None,
-    wait: float,
-    interrupted: Sequence[int],
-) -> list[str]:
-    """Wait until the sites are connected with which the run begins, and return their names."""
-    end, shown = time.monotonic() + wait, ""
-    while True:
-        there, expected = transport.connected(), needed or roster.names()
-        enough = len(there) >= number if number and not needed else there >= set(expected)
-        if enough:
-            return needed or sorted(there)
-        missing = ", ".join(sorted(set(expected) - there))
-        told = f"{len(there)} of {number or len(expected)} sites are connected; waiting for {missing}"
-        if told != shown:
-            logger.info(told)
-            shown = told
-        if interrupted:
-            raise typer.Exit(exit_code(interrupted))
-        if time.monotonic() > end:
-            raise StoppedError(f"{told}, but they did not connect within {wait:.0f} s. Start `coterie client` there")
-        time.sleep(0.5)
 
 
 def _train(ready: "Ready", folder: Path, resumed: bool, interrupted: Sequence[int], as_json: bool) -> "Tree":

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -22,20 +23,32 @@ class Known(NamedTuple):
     targets: Mapping[str, float] | None
     """Mean of the training targets, and sum of squares around it, if numbers are predicted."""
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what the site has said as plain values, as `known_from` reads it."""
+        inputs = {"shape": list(self.inputs.shape), "tokens": self.inputs.tokens}
+        return {**asdict(self.facts), "inputs": inputs, "targets": self.targets}
+
+    def told(self) -> str:
+        """Return what the data of the site are, in words."""
+        sizes = ", ".join(f"{size:,} {split}" for split, size in self.facts.splits.items())
+        labels = "" if self.facts.labels is None else f" with the labels {shown(list(self.facts.labels))}"
+        return f"{sizes} examples{labels}{', as a new user' if self.facts.is_new else ''}"
+
 
 def read_facts(name: str, head: Mapping[str, Any]) -> Known:
     """Return what a site has said about itself. Raises UserError if it cannot be used."""
     try:
-        return _known(head)
+        if head["coterie"] != (own := version("coterie")):
+            raise ValueError(f"the site has Coterie {head['coterie']}, and the server {own}; install the same version")
+        return known_from(head)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise UserError(
             f"{name} has sent facts that cannot be used: {shown(f'{type(error).__name__}: {error}')}"
         ) from None
 
 
-def _known(head: Mapping[str, Any]) -> Known:
-    if head["coterie"] != (own := version("coterie")):
-        raise ValueError(f"the site has Coterie {head['coterie']}, and the server {own}; install the same version")
+def known_from(head: Mapping[str, Any]) -> Known:
+    """Return what a site has said, from plain values. Raises an error of many kinds if they cannot be used."""
     splits = {str(split): _count(size) for split, size in head["splits"].items()}
     if not {"train", "test"} <= splits.keys() or splits["train"] < 1:
         raise ValueError(f"numbers of examples {splits}")

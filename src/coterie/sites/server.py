@@ -8,7 +8,7 @@
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from coterie.prepare import Prepared, check_names, rounds_of
 from coterie.recipe import Recipe
 from coterie.server.participation import Fixed
 from coterie.server.population import PopulationSettings
+from coterie.sites.beginning import Beginning
 from coterie.sites.facts import Known, check_alike, kind_of, read_facts
 from coterie.sites.presence import Reachable
 from coterie.storage.origin import Origin
@@ -64,25 +65,36 @@ class Ready(NamedTuple):
     asking: Asking
     prepared: Prepared[Sites]
     origin: Origin
+    began: Beginning
 
 
-def gather(asking: Asking, transport: Transport, names: Sequence[str], *, resumed: bool = False) -> Ready:
-    """Ask the named sites to take part in a run, and prepare it with those that accept. A resumed run needs them all.
+def gather(asking: Asking, transport: Transport, names: Sequence[str], began: Beginning | None = None) -> Ready:
+    """Ask the named sites to take part in a run, and prepare it with those that accept.
 
     The sections [data] and [partition] of the recipe are not used: sites have their own data.
+
+    Args:
+        asking: what the sites are asked.
+        transport: the way to the sites.
+        names: the sites that are connected.
+        began: for a resumed run, what its sites said when it began. Those that are not named are absent until they are
+            connected. Without what they said, all of them have to be named.
     """
     asking = asking._replace(recipe=_deployed(asking.recipe))
     known = _hello(transport, names, asking.seconds)
+    if began is not None:
+        began.check_same(known)
+        known = dict(sorted({**began.known, **known}.items()))
     while True:
         check_alike(known)
-        ready = _prepared(asking, transport, known)
-        refused = _announce(ready, transport, asking)
+        ready = _prepared(asking, transport, known, set(names), began or Beginning())
+        refused = _announce(ready, transport, asking, [name for name in names if name in known])
         if not refused:
             return ready
-        if resumed:
+        if began is not None:
             raise StoppedError(
-                f"a run can only be resumed with the sites with which it began, and {', '.join(refused)} did not "
-                "accept it. Nothing has changed. Ask the operator there, and resume it again"
+                f"{', '.join(refused)} did not accept the run that is resumed. Nothing has changed. Ask the operator "
+                "there and resume it again, or resume it while the site is off, without it"
             )
         known = {name: each for name, each in known.items() if name not in refused}
         if not known:
@@ -100,11 +112,13 @@ def _deployed(recipe: Recipe) -> Recipe:
     return replace(recipe, data=None, partition=None, run=run)
 
 
-def _prepared(asking: Asking, transport: Transport, known: Mapping[str, Known]) -> Ready:
+def _prepared(
+    asking: Asking, transport: Transport, known: Mapping[str, Known], there: set[str], began: Beginning
+) -> Ready:
     recipe, patience = asking.recipe, asking.patience
     announcement = _announcement(recipe, known)
     work = announcement.work(torch.device("cpu"))
-    announcement, work = _calibrated(asking, announcement, work, transport, known)
+    announcement, work, measured = _calibrated(asking, announcement, work, transport, known, there, began)
     facts = {name: each.facts for name, each in known.items()}
     origin: list[Origin] = []
     clients = Sites(
@@ -115,15 +129,19 @@ def _prepared(asking: Asking, transport: Transport, known: Mapping[str, Known]) 
         Origin(recipe.as_dict(), {"federation": clients.fingerprint(), "initial model": digest(work.task.initial)})
     )
     check_names(recipe.method, clients.ids)
-    terms = _terms(asking, announcement, work, origin[0].run)
+    terms, began = _terms(asking, announcement, work, origin[0].run), Beginning(known, measured)
 
     def join(name: str) -> Facts | None:
         return _joined(name, transport, asking, terms, announcement)
 
-    rounds = rounds_of(recipe, work, clients, Reachable(clients, transport, patience, join))
+    def back(name: str) -> None:
+        _asked_later(name, transport, asking, terms, began.check_same)
+
+    missing = known.keys() - there
+    rounds = rounds_of(recipe, work, clients, Reachable(clients, transport, patience, join, missing, back))
     if recipe.run.participation == "fixed" and recipe.run.clients_per_round is None:
         rounds.participation = Fixed(EVERYONE)
-    return Ready(asking, Prepared(announcement, clients, rounds), origin[0])
+    return Ready(asking, Prepared(announcement, clients, rounds), origin[0], began)
 
 
 def _joined(
@@ -132,19 +150,31 @@ def _joined(
     """Ask a site that has come later to take part. Returns what it has, or None if it does not fit or refuses."""
     if asking.recipe.run.participation == "unequal":
         return None  # there is no probability for it
-    try:
-        (known,) = _hello(transport, [name], asking.patience.seconds).values()
+
+    def check(told: Mapping[str, Known]) -> None:
+        (known,) = told.values()
         unknown = set(known.facts.labels or ()) - set(announcement.classes)
         kind = kind_of(announcement.inputs, announcement.classes)
         if kind_of(known.inputs, known.facts.labels) != kind or unknown:
             raise UserError(f"{name} has inputs or labels that no other site has")
-        (answer,) = _ask(transport, {name: encode("announce", terms)}, None, asking.patience.seconds).values()
-        if answer.kind != "accepted":
-            raise UserError(f"{name}: {_why(answer)}")
+
+    try:
+        return _asked_later(name, transport, asking, terms, check)
     except (UserError, StoppedError) as error:
         logger.warning("%s; it takes no part in this run", error)
         return None
-    return known.facts
+
+
+def _asked_later(
+    name: str, transport: Transport, asking: Asking, terms: Mapping[str, Any], check: Callable[[dict[str, Known]], None]
+) -> Facts:
+    """Ask a site in the middle of a run what it has, and to take part. Raises UserError or StoppedError if not."""
+    told = _hello(transport, [name], asking.patience.seconds)
+    check(told)
+    (answer,) = _ask(transport, {name: encode("announce", terms)}, None, asking.patience.seconds).values()
+    if answer.kind != "accepted":
+        raise UserError(f"{name}: {_why(answer)}")
+    return told[name].facts
 
 
 def _hello(transport: Transport, names: Sequence[str], seconds: float) -> dict[str, Known]:
@@ -186,20 +216,29 @@ def _regression(known: Mapping[str, Known]) -> Objective:
 
 
 def _calibrated(
-    asking: Asking, announcement: Announcement, work: Work, transport: Transport, known: Mapping[str, Known]
-) -> tuple[Announcement, Work]:
-    """Fill in hyper-parameters that theory computes from numbers that each site announces."""
+    asking: Asking,
+    announcement: Announcement,
+    work: Work,
+    transport: Transport,
+    known: Mapping[str, Known],
+    there: set[str],
+    began: Beginning,
+) -> tuple[Announcement, Work, Mapping[str, Any]]:
+    """Fill in hyper-parameters that theory computes from numbers of each site, and return these numbers as well."""
     method = work.method
     if not isinstance(method, Calibrates) or method.is_calibrated:
-        return announcement, work
+        return announcement, work, {}
     training = [name for name, each in known.items() if not each.facts.is_new]
     request = encode("measure", _terms(asking, announcement, work, ""))
-    found, refused = _decisions(training, request, "measured", transport, asking)
+    asked = [name for name in training if name in there]
+    found, refused = _decisions(asked, request, "measured", transport, asking)
     if refused:
         name, why = next(iter(refused.items()))
         raise UserError(f"the method needs numbers of every site, and {name} refuses: {why}")
-    method = _calibrate(method, {name: found[name].head.get("numbers") for name in training})
-    return replace(announcement, method=method), replace(work, method=method)
+    numbers = {**began.measured, **{name: found[name].head.get("numbers") for name in asked}}
+    measured = {name: numbers[name] for name in training}
+    method = _calibrate(method, measured)
+    return replace(announcement, method=method), replace(work, method=method), measured
 
 
 def _calibrate(method: Calibrates, numbers: Mapping[str, Any]) -> Calibrates:
@@ -229,11 +268,11 @@ def _terms(asking: Asking, announcement: Announcement, work: Work, run: str) -> 
     }
 
 
-def _announce(ready: Ready, transport: Transport, asking: Asking) -> dict[str, str]:
-    """Announce the run to all its sites. Returns the sites that refuse it, with their reasons."""
+def _announce(ready: Ready, transport: Transport, asking: Asking, names: Sequence[str]) -> dict[str, str]:
+    """Announce the run to sites. Returns those that refuse it, with their reasons."""
     clients = ready.prepared.clients
     request = encode("announce", _terms(asking, ready.prepared.announcement, clients.work, ready.origin.run))
-    _, refused = _decisions(clients.ids, request, "accepted", transport, asking)
+    _, refused = _decisions(names, request, "accepted", transport, asking)
     for name, why in refused.items():
         logger.warning("%s takes no part in this run: %s", name, why)
     return refused
