@@ -31,7 +31,7 @@ from coterie.settings import length, user_path
 from coterie.sites.model import is_state, read_model
 from coterie.storage.artifact import Members, read_artifact
 from coterie.storage.checkpoint import load_checkpoint
-from coterie.storage.folder import check_not_lost, read_history, read_rows, read_summary
+from coterie.storage.folder import SERVER, check_not_lost, read_history, read_rows, read_summary
 from coterie.storage.origin import read_origin
 from coterie.storage.store import PersonalStore
 
@@ -270,7 +270,14 @@ def _load(path: Path, model: nn.Module | Model | None, method: Method | None) ->
             "checkpoint/ is missing. Resume the run, which then begins at round 1, or copy the whole folder"
         )
 
+    at_sites = (path / SERVER).is_dir()
+
     def personal(i: int) -> Tree:
+        if at_sites and store.is_unvisited(i) and create(i):
+            raise UserError(
+                f"the personal state of {members.ids[i]!r} is at that site and not in this run: load the site's own "
+                "folder of state there"
+            )
         if isinstance(work.method, Prepares) and store.is_unvisited(i):
             raise UserError(
                 f"client {members.ids[i]!r} was neither visited nor evaluated in this run, and it needs its data to "

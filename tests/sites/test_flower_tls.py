@@ -69,7 +69,7 @@ def test_an_unknown_key(server, folder, tls, told):
     stranger = Site(folder, "stranger", server.address, tls / "ca.crt")
     code, text = refused(stranger)
     assert (code, text.split(",")[0]) == (Exit.UNKNOWN, "the server does not know this key")
-    until(lambda: any("Failed to activate" in sentence for sentence in told), "the server tells")
+    until(lambda: any("its key is not on the list of sites" in sentence for sentence in told), "the server tells")
     assert any(fingerprint(stranger.public) in sentence for sentence in told)
 
 

@@ -193,7 +193,10 @@ def test_an_unknown_key_is_refused_on_both_sides(federation):
         stranger.start_courier()
         assert stranger.exit_code() == Exit.UNKNOWN
         assert stranger.events()[-1]["text"].startswith("the server does not know this key")
-        until(lambda: any("Failed to activate" in sentence for sentence in federation.told), "the server tells")
+        until(
+            lambda: any("its key is not on the list of sites" in sentence for sentence in federation.told),
+            "the server tells",
+        )
 
 
 def test_a_second_courier_of_a_site_is_refused(federation):

@@ -37,7 +37,7 @@ EVERYONE = ("partition.new_users=0", "run.clients_per_round=")
 
 def local(
     recipe: RecipeArgument,
-    number: Annotated[int, typer.Option("--sites", min=1, help="Number of sites.")] = 4,
+    number: Annotated[int, typer.Option("--sites", min=1, help="Number of sites.")] = 5,
     changes: Changes = None,
     out: Annotated[
         Path | None, typer.Option(callback=home, help="Folder for everything (default: runs/local-N).")

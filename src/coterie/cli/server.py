@@ -154,10 +154,16 @@ def _serve(
     from coterie.sites.server import welcome
 
     logger.info("the run has ended; new sites can get a model with `coterie client --personalize`. Ctrl-C ends this")
-    served = set(ready.prepared.clients.ids)
+    served, told = set(ready.prepared.clients.ids), set[str]()
+
+    def tell(sentence: str) -> None:
+        if sentence not in told:  # a site that refuses is asked again and again, and may change its mind
+            told.add(sentence)
+            logger.info("%s", sentence)
+
     while not interrupted:
         waiting = sorted((transport.connected() & set(roster.names())) - served)
-        for each in welcome(ready, shared, transport, waiting) if waiting else ():
+        for each in welcome(ready, shared, transport, waiting, tell) if waiting else ():
             served.add(each.name)
             scores = (
                 ""

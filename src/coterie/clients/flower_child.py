@@ -1,9 +1,9 @@
 """A process that ends as soon as its parent does, and loads little. Run as a script, with `python -I`.
 
-    flower_child.py PARENT (MODULE | superlink) ARGUMENTS
+    flower_child.py PARENT (MODULE | superlink | coterie) ARGUMENTS
 
 PARENT is the process that starts this one. MODULE is one of this folder. It runs in this process, so that there is no
-process in between. The package `coterie` is an empty one here: its own start, which loads PyTorch, does not take place.
+process in between. The package `coterie` is an empty one then: its own start, which loads PyTorch, does not take place.
 """
 
 import ctypes
@@ -58,10 +58,14 @@ def make_empty_packages(target: str) -> None:
 
 
 def main() -> None:
-    """Run a module of this folder, or Flower's SuperLink."""
+    """Run a module of this folder, Flower's SuperLink, or a command of Coterie."""
     parent, target = int(sys.argv[1]), sys.argv[2]
-    end_with(parent)
     sys.argv[:] = sys.argv[2:]
+    if target == "coterie":  # any thread may start it, and it need not end with that thread
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+        runpy.run_module(target, run_name="__main__")
+        return
+    end_with(parent)
     if target == "superlink":
         from flwr.superlink.cli import flower_superlink
 

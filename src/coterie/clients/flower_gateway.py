@@ -42,6 +42,8 @@ KEPT = ("content-type", "accept", "flwr-public-key", "flwr-signature", "flwr-tim
 """Headers that are passed on."""
 LIMIT = 16 << 20
 """Largest body, in bytes. Flower sends larger content in parts of 5 MB."""
+NOT_ACTIVATED = "Failed to activate SuperNode."
+"""What Flower says about a key that it does not know, or that is connected already."""
 QUIET = 60.0
 """Seconds in which the same refusal of the same address is not told again."""
 
@@ -127,7 +129,8 @@ def fingerprint(request: Request) -> str:
 def reason(answer: httpx.Response) -> str:
     """Return why the SuperLink refused a request."""
     try:
-        return str(answer.json()["detail"])[:200]
+        why = str(answer.json()["detail"])[:200]
+        return "its key is not on the list of sites, or another courier uses it" if why == NOT_ACTIVATED else why
     except (ValueError, KeyError, TypeError):
         return f"status {answer.status_code}"
 

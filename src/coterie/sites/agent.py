@@ -83,7 +83,7 @@ class Agent:
         self._told: set[str] = set()
         """What the person at the site was told."""
         self._repeated: set[bytes] = set()
-        """The last message, which is not logged again while it says that a person has not decided yet."""
+        """The last message, which is not logged again while it says the same about a run that is not accepted."""
         self._handlers: dict[str, Callable[[Message, str], bytes]] = {
             "hello": self._hello,
             "measure": self._measure,
@@ -134,7 +134,7 @@ class Agent:
         forms = [*forms_of(message.tree("tensors")), *forms_of(message.tree("letter"), LETTER)]
         names = sorted({*message.tree("numbers"), *message.head} - {"kind", "version", "to"})
         run_digest = self._runs[run].terms.digest() if run in self._runs else run
-        if message.kind == "waiting" and reply in self._repeated:
+        if message.kind in ("waiting", "refused") and reply in self._repeated:
             return
         self._repeated = {reply}
         self._sent.append(message.kind if message.kind != "reply" else kind, run_digest, index, forms, names, reply)

@@ -8,13 +8,13 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from coterie.clients.flower_command import child_command
 from coterie.data.federation import Federation
 from coterie.data.own.export import write_client
 from coterie.errors import StoppedError, UserError
@@ -123,7 +123,7 @@ class Local:
     def _start(self, host: str, arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as out:
             return subprocess.Popen(  # noqa: S603 - a command of our own
-                [*(self.hosts.on(host) if self.hosts else []), sys.executable, "-m", "coterie", *arguments],
+                [*(self.hosts.on(host) if self.hosts else []), *child_command("coterie", *arguments)],
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,

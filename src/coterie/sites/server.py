@@ -315,8 +315,13 @@ class Welcomed(NamedTuple):
     after: float | None
 
 
-def welcome(ready: Ready, shared: Tree, transport: Transport, names: Sequence[str]) -> list[Welcomed]:
-    """Give sites that took no part in a finished run a model of their own. Those that refuse are left out."""
+def welcome(
+    ready: Ready, shared: Tree, transport: Transport, names: Sequence[str], told: Callable[[str], object]
+) -> list[Welcomed]:
+    """Give sites that took no part in a finished run a model of their own. Those that refuse are left out.
+
+    `told` is called with a sentence about each of these.
+    """
     clients, recipe, seconds = ready.prepared.clients, ready.asking.recipe, ready.asking.patience.seconds
     terms = encode("announce", _terms(ready.asking, ready.prepared.announcement, clients.work, ready.origin.run))
     head = {"run": ready.origin.run, "adapt": recipe.eval.adapt_steps, "round": recipe.run.rounds}
@@ -328,13 +333,13 @@ def welcome(ready: Ready, shared: Tree, transport: Transport, names: Sequence[st
             if answer.kind == "accepted":
                 (answer,) = _ask(transport, {name: request}, None, seconds).values()
         except (UserError, StoppedError) as error:
-            logger.warning("%s", error)
+            told(str(error))
             continue
         if answer.kind == "personalized":
             before, after = (counts_in(answer.head, when) for when in ("before", "after"))
             welcomed.append(Welcomed(name, _share(before), _share(after)))
         else:
-            logger.info("%s: %s", name, _why(answer))
+            told(f"{name}: {_why(answer)}")
     return welcomed
 
 

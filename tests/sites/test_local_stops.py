@@ -46,6 +46,23 @@ def test_a_local_run_is_stopped_and_continued_by_the_command_that_it_prints(tmp_
     assert rounds.read_bytes().count(b"\n") == 12
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+@pytest.mark.timeout(600)
+def test_nothing_is_left_of_a_local_run_that_is_killed(tmp_path):
+    command, end = start(RUN, tmp_path), time.monotonic() + PATIENCE
+    logs = [tmp_path / "all" / "sites" / name / "site.log" for name in "01"]
+    while not all(log.exists() and b"connected to the server" in log.read_bytes() for log in logs):
+        assert command.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert [line for line in processes() if str(tmp_path) in line]
+    command.kill()
+    command.communicate()
+    while [line for line in processes() if str(tmp_path) in line]:
+        assert time.monotonic() < end, "processes are left"
+        time.sleep(0.05)
+
+
 def processes() -> list[str]:
     """Return the folders in which processes of this user work, and what they were started with."""
     found = []
