@@ -70,11 +70,14 @@ def test_a_round_with_everything():
         "silent": ["b"],
         "notes": {"beta": 0.5, "rate": "too large"},
         "refused": {"a": "too large"},
+        "digests": {"a": "5f"},
         "eval": {**TEST, "validation": KEPT, "train_loss": 0.25, "train_score": FIGURES},
         "cost": SPENT,
     }
     notes = {"beta": 0.5, "rate": "too large"}
-    record = Record(2, ("a",), None, COST, EVALUATED, PopulationSize(3, 7), ("b",), {"a": "too large"}, notes)
+    record = Record(
+        2, ("a",), None, COST, EVALUATED, PopulationSize(3, 7), ("b",), {"a": "too large"}, {"a": "5f"}, notes
+    )
     assert written(record) == json.dumps(whole)
     assert Record.from_json(json.loads(written(record))) == record
 

@@ -17,6 +17,7 @@ from coterie.errors import UserError
 from coterie.lab.papers import scafflix_convex as convex
 from coterie.lab.papers import scafflix_figures as figures
 from coterie.lab.papers.mixtures import Mixtures
+from coterie.lab.papers.numbers import VERSION
 from coterie.settings import settings
 
 FEW = ["partition.clients=4", "engine.kind=loop"]
@@ -338,6 +339,7 @@ def test_kept_as_small_json(tiny):
     path = work._path(measurement)
     content = json.loads(path.read_text())
     assert content.pop("recipe") == measurement.recipe.as_dict()
+    assert content.pop("numbers") == VERSION
     assert content == work.result(measurement, never)
     assert len(content["gap"]) == len(content["gradient"]) == len(content["steps"])
     assert measurement not in work.missing()

@@ -125,7 +125,7 @@ def test_flix_at_each_alpha(data):
 
 
 def test_each_alpha_has_its_own_panels():
-    curve = Curve([Point(1, 50.0, 2.0, 10)])
+    curve = Curve([Point(1, 50.0, 2.0, 10), Point(2, 60.0, 1.0, 20)])
     rows = [
         replace(found, at={**found.at, "part": part, "setting": setting}, runs=[found.runs[0]._replace(curve=curve)])
         for part, setting in (("methods", "alpha=0.5"), ("alpha", "alpha=0.1"), ("alpha", "alpha=0.9"))
