@@ -260,7 +260,7 @@ def take(values: Sequence[Any], places: Sequence[int]) -> list[Any]:
 
 
 def same_examples(load: Workload, call: Call, data: Sequence[Data]) -> AbstractContextManager[None]:
-    """Return the guard around a function of clients: it must not change their examples, which may not be a copy."""
+    """Return the guard around a function of clients: it must not change their examples, because they may be a view."""
     inputs = [each.x.nodes if isinstance(each.x, Graph) else each.x for each in data]
     stage = "adapt or predict" if call.stage == "predict" else call.stage  # an evaluation calls both
     name = f"{type(load.work.method).__name__}.{stage}"
